@@ -1,0 +1,5 @@
+"""python -m sre."""
+
+from sre.cli.main import main
+
+main()

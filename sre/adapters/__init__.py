@@ -1,0 +1,1 @@
+"""Where we call out: one module or package per system, blind to each other except ``processes``."""

@@ -1,0 +1,1 @@
+"""Commands: parse, load settings, call one function, print, exit code."""

@@ -1,0 +1,1 @@
+"""The loops: guard, supervisor, chaos run, demo. They take ports; ``wiring`` hands them in."""

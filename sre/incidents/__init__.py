@@ -1,0 +1,1 @@
+"""What an incident folder holds: contexts, timeline, redaction. Pure."""

@@ -1,0 +1,1 @@
+"""Every metric, label and signal name, spelled once."""

@@ -1,0 +1,1 @@
+"""Who is told what, when: message forms, error classes, back-off. Pure."""

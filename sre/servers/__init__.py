@@ -1,0 +1,1 @@
+"""Where we are called: simulated engine, exporter, API sockets."""

@@ -1,0 +1,1 @@
+"""sre.yaml: typed settings. ``models`` are the fields; ``load`` reads, checks and explains."""
