@@ -1,0 +1,137 @@
+"""
+The signals the guard reads, each spelled once: name, unit, range, and from which vLLM metrics it comes.
+
+Rules (``guard.rules[].signal``), ``EngineSeen.signals``, journal lines and our own ``/metrics`` use them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+# Names in vLLM's /metrics. The catalogue of all of them, with types and buckets, is sre.metrics.vllm.
+VLLM_STEPS = "vllm:iteration_tokens_total_count"
+"""A histogram's count: one observation per engine step, the heartbeat. (The name looks like a counter; it is not.)"""
+VLLM_KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
+"""0..1 in spite of its name."""
+VLLM_KV_CACHE_USAGE_OLD = "vllm:gpu_cache_usage_perc"
+"""Name of the same gauge in releases before 0.11; still answered by some."""
+VLLM_REQUESTS_RUNNING = "vllm:num_requests_running"
+VLLM_REQUESTS_WAITING = "vllm:num_requests_waiting"
+VLLM_PROMPT_TOKENS = "vllm:prompt_tokens_total"
+VLLM_GENERATION_TOKENS = "vllm:generation_tokens_total"
+VLLM_PREEMPTIONS = "vllm:num_preemptions_total"
+VLLM_SLEEP_STATE = "vllm:engine_sleep_state"
+"""One series per ``sleep_state``; 1 on the state that holds."""
+VLLM_SLEEP_STATE_LABEL = "sleep_state"
+VLLM_AWAKE = "awake"
+
+# Names of our signals.
+STEPS_TOTAL = "steps_total"
+KV_CACHE_USAGE_RATIO = "kv_cache_usage_ratio"
+REQUESTS_RUNNING = "requests_running"
+REQUESTS_WAITING = "requests_waiting"
+PROMPT_TOKENS_TOTAL = "prompt_tokens_total"
+GENERATION_TOKENS_TOTAL = "generation_tokens_total"
+PREEMPTIONS_TOTAL = "preemptions_total"
+GPU_MEMORY_USED_RATIO = "gpu_memory_used_ratio"
+GPU_TEMPERATURE_CELSIUS = "gpu_temperature_celsius"
+CONSECUTIVE_FAILED_BATCHES = "consecutive_failed_batches"
+ERROR_RATIO = "error_ratio"
+
+
+class Scope(enum.Enum):
+    """What a signal is a property of."""
+
+    ENGINE = "engine"
+    GPU = "gpu"
+
+
+class Aggregation(enum.Enum):
+    """How the series of one engine (one per data-parallel rank, label ``engine``) become one value."""
+
+    SUM = "sum"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """
+    One signal.
+
+    Attributes:
+        unit: "ratio" (0..1), "celsius", "requests", "tokens", "steps", "batches".
+        low, high: Values outside are INVALID; None is unbounded.
+        rule: Whether ``guard.rules`` may name it.
+    """
+
+    name: str
+    scope: Scope
+    unit: str
+    help: str
+    low: float | None = 0.0
+    high: float | None = None
+    rule: bool = False
+
+
+SIGNALS: dict[str, Signal] = {
+    signal.name: signal
+    for signal in (
+        Signal(
+            GPU_MEMORY_USED_RATIO, Scope.GPU, "ratio", "Memory of the GPU that is taken, driver's share included.",
+            high=1.0, rule=True,
+        ),
+        Signal(
+            GPU_TEMPERATURE_CELSIUS, Scope.GPU, "celsius", "Temperature of the GPU core.",
+            low=-40.0, high=150.0, rule=True,
+        ),
+        Signal(
+            CONSECUTIVE_FAILED_BATCHES, Scope.ENGINE, "batches",
+            "Engine batches in a row in which every request failed, as seen at the gateway.", rule=True,
+        ),
+        Signal(
+            ERROR_RATIO, Scope.ENGINE, "ratio", "Failures / (successes + failures) in the window, at the gateway.",
+            high=1.0, rule=True,
+        ),
+        Signal(
+            KV_CACHE_USAGE_RATIO, Scope.ENGINE, "ratio", "Share of the KV cache in use; of the fullest rank.",
+            high=1.0, rule=True,
+        ),
+        Signal(REQUESTS_WAITING, Scope.ENGINE, "requests", "Requests in the engine's queue.", rule=True),
+        Signal(REQUESTS_RUNNING, Scope.ENGINE, "requests", "Requests in the last batch; frozen in a hang."),
+        Signal(STEPS_TOTAL, Scope.ENGINE, "steps", "Engine steps since the engine started: its heartbeat."),
+        Signal(PROMPT_TOKENS_TOTAL, Scope.ENGINE, "tokens", "Prompt tokens processed since the engine started."),
+        Signal(GENERATION_TOKENS_TOTAL, Scope.ENGINE, "tokens", "Tokens generated since the engine started."),
+        Signal(PREEMPTIONS_TOTAL, Scope.ENGINE, "requests", "Requests pushed out of the batch for want of KV cache."),
+    )
+}  # fmt: skip
+"""Every signal by name."""
+
+RULE_SIGNALS: frozenset[str] = frozenset(name for name, signal in SIGNALS.items() if signal.rule)
+"""What ``guard.rules[].signal`` may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSource:
+    """
+    Where a signal stands in an engine's /metrics.
+
+    Attributes:
+        metrics: Sample names, the current one first; an older name counts only where no newer one is present.
+    """
+
+    signal: str
+    metrics: tuple[str, ...]
+    aggregation: Aggregation = Aggregation.SUM
+
+
+ENGINE_SOURCES: tuple[EngineSource, ...] = (
+    EngineSource(STEPS_TOTAL, (VLLM_STEPS,)),
+    EngineSource(KV_CACHE_USAGE_RATIO, (VLLM_KV_CACHE_USAGE, VLLM_KV_CACHE_USAGE_OLD), Aggregation.MAX),
+    EngineSource(REQUESTS_RUNNING, (VLLM_REQUESTS_RUNNING,)),
+    EngineSource(REQUESTS_WAITING, (VLLM_REQUESTS_WAITING,)),
+    EngineSource(PROMPT_TOKENS_TOTAL, (VLLM_PROMPT_TOKENS,)),
+    EngineSource(GENERATION_TOKENS_TOTAL, (VLLM_GENERATION_TOKENS,)),
+    EngineSource(PREEMPTIONS_TOTAL, (VLLM_PREEMPTIONS,)),
+)
+"""What one scrape of an engine is reduced to."""
