@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from sre.actions.records import JournalEntry, OutboxMessage
 from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
 from sre.signals.types import (
     CanaryResult,
@@ -115,3 +117,52 @@ class GpuReader(Protocol):
 
     async def read(self) -> Sequence[GpuSeen]: ...
     async def close(self) -> None: ...
+
+
+class StateStore(Protocol):
+    """
+    State, journal and outbox in one file with one writer. All calls block (disk); a loop calls them in a thread.
+
+    Every method raises StateError when the file cannot be trusted, read or written; nothing of the failed call is
+    visible then.
+    """
+
+    def load_state(self) -> str | None:
+        """The JSON text last committed; None only if none was ever committed."""
+        ...
+
+    def commit(
+        self, *, state: str | None, journal: Sequence[JournalEntry] = (), outbox: Sequence[OutboxMessage] = ()
+    ) -> None:
+        """Write all of it in one transaction, on disk when this returns. ``state`` None leaves the state as it is."""
+        ...
+
+    def release_held(self, incident_id: str) -> int:
+        """Let the held messages of this incident go now; return how many."""
+        ...
+
+    def count_actions(self, action: str, target: str | None, since_wall: float) -> int:
+        """Journal entries of kind "intent" for ``action`` (on ``target``; None: on any) since then."""
+        ...
+
+
+class IncidentRecorder(Protocol):
+    """Incident folders. All calls block (disk), are idempotent, and raise StateError when the disk refuses."""
+
+    def open(self, incident_id: str, facts: Mapping[str, object]) -> Path:
+        """Make the folder; a second call with the same id changes nothing."""
+        ...
+
+    def write_contexts(self, incident_id: str, requests: Sequence[InFlightRequest]) -> int:
+        """Write the requests in flight; return how many are on disk. The first call wins."""
+        ...
+
+    def append_timeline(
+        self, incident_id: str, *, at_wall: float, kind: str, text: str, data: Mapping[str, object] | None = None
+    ) -> None: ...
+
+    def write_evidence(self, incident_id: str, name: str, text: str) -> Path:
+        """Keep ``text`` (its end, if long; redacted). The first call per name wins."""
+        ...
+
+    def resolve(self, incident_id: str, *, at_wall: float, facts: Mapping[str, object] | None = None) -> None: ...

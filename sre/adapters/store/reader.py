@@ -1,0 +1,147 @@
+"""Reading the store: for commands, while the guard runs or not."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sre.actions.records import JournalRow, OutboxRow, OutboxState
+from sre.adapters.store import journal as journal_table
+from sre.adapters.store import outbox as outbox_table
+from sre.adapters.store import schema
+from sre.clock import Clock
+from sre.errors import StateError
+
+
+class StoreReader:
+    """
+    A view on the store; every call sees one consistent moment.
+
+    Safe to call from any thread: calls take turns. Every method raises StateError when the file cannot be trusted
+    or read.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, clock: Clock, boot_id: str) -> None:
+        self.path = path
+        self._connection = connection
+        self._clock = clock
+        self._boot_id = boot_id
+        self._turn = threading.Lock()
+
+    @classmethod
+    def open_readonly(cls, path: Path, *, clock: Clock, boot_id: str) -> StoreReader:
+        """
+        Open an existing store for reading.
+
+        Raises:
+            StateError: There is none, or it cannot be trusted.
+        """
+        if not schema.refuse_damage(path):
+            raise StateError(f"guard state {path}: not there; the guard has not run yet: start it with sre up")
+        return StoreReader(path, schema.connect(path, readonly=True), clock, boot_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Further calls fail."""
+        with self._turn:
+            self._connection.close()
+
+    def load_state(self) -> str | None:
+        """Return the JSON text last committed; None only if none was ever committed."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT document, sha256 FROM state").fetchone()
+        if row is None:
+            return None
+        document, digest = row
+        if hashlib.sha256(document.encode()).hexdigest() != digest:
+            raise schema.corrupt(self.path, "the state does not match its checksum")
+        return str(document)
+
+    def state_boot_id(self) -> str | None:
+        """The boot in which the state was last committed; None if never."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT boot_id FROM state").fetchone()
+        return None if row is None else str(row[0])
+
+    def journal(self, *, incident_id: str | None = None, limit: int = 1000) -> Sequence[JournalRow]:
+        """The newest ``limit`` rows (of the incident), oldest first."""
+        with self._reading() as connection:
+            return list(journal_table.select(connection, incident_id=incident_id, limit=limit))
+
+    def verify_chain(self, *, last_rows: int | None = None) -> int:
+        """
+        Check that no journal row was changed or taken away; return how many were checked.
+
+        Raises:
+            StateError: One was. The sentence names it.
+        """
+        with self._reading() as connection:
+            return journal_table.verify(connection, self.path, last_rows=last_rows)
+
+    def count_actions(self, action: str, target: str | None, since_wall: float) -> int:
+        """
+        Journal entries of kind "intent" for ``action`` (on ``target``; None: on any) since ``since_wall``.
+
+        A step of the wall clock changes nothing for entries of this boot: they are counted by monotonic time.
+        """
+        ago = self._clock.wall() - since_wall
+        with self._reading() as connection:
+            return journal_table.count_intents(
+                connection,
+                action=action,
+                target=target,
+                since_wall=since_wall,
+                boot_id=self._boot_id,
+                since_monotonic=self._clock.monotonic() - ago,
+            )
+
+    def outbox(
+        self,
+        *,
+        states: Collection[OutboxState] | None = None,
+        incident_id: str | None = None,
+        limit: int = 1000,
+    ) -> Sequence[OutboxRow]:
+        """The newest ``limit`` messages that match, oldest first."""
+        with self._reading() as connection:
+            return outbox_table.select(connection, self._now(), states=states, incident_id=incident_id, limit=limit)
+
+    def outbox_row(self, row_id: int) -> OutboxRow | None:
+        with self._reading() as connection:
+            rows = outbox_table.select(connection, self._now(), row_id=row_id, limit=1)
+        return rows[0] if rows else None
+
+    def outbox_counts(self) -> dict[OutboxState, int]:
+        """Messages per state, zeros included."""
+        counts = dict.fromkeys(OutboxState, 0)
+        with self._reading() as connection:
+            for state, count in connection.execute("SELECT state, count(*) FROM outbox GROUP BY state"):
+                counts[OutboxState(state)] = int(count)
+        return counts
+
+    def peek_due(self, *, channels: Collection[str], exclude: Collection[int] = ()) -> Sequence[OutboxRow]:
+        """The oldest due message per channel, without taking it: for a sender that cannot write."""
+        with self._reading() as connection:
+            return outbox_table.due(connection, self._now(), channels=channels, exclude=exclude)
+
+    def _now(self) -> outbox_table.Now:
+        return outbox_table.Now(self._clock.monotonic(), self._clock.wall(), self._boot_id)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._turn, schema.explained(self.path):
+            try:
+                yield self._connection
+            except ValueError as error:  # a payload or state name that this code never wrote
+                raise schema.corrupt(self.path, str(error)) from error

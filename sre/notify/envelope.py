@@ -1,0 +1,44 @@
+"""Messages to and from JSON values: how the outbox keeps them and how the command line shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sre.actions.types import Message
+
+
+def message_to_json(message: Message) -> dict[str, Any]:
+    """Return ``message`` as a JSON-able mapping; ``facts`` stay a list of pairs, for their order matters."""
+    return {
+        "incident_id": message.incident_id,
+        "event": message.event,
+        "severity": message.severity,
+        "scope": message.scope,
+        "reason": message.reason,
+        "summary": message.summary,
+        "at_wall": message.at_wall,
+        "facts": [[name, value] for name, value in message.facts],
+    }
+
+
+def message_from_json(document: Mapping[str, Any]) -> Message:
+    """
+    Return the message that ``message_to_json`` wrote.
+
+    Raises:
+        ValueError: A field is missing or of the wrong kind.
+    """
+    try:
+        return Message(
+            incident_id=str(document["incident_id"]),
+            event=str(document["event"]),
+            severity=str(document["severity"]),
+            scope=str(document["scope"]),
+            reason=str(document["reason"]),
+            summary=str(document["summary"]),
+            at_wall=float(document["at_wall"]),
+            facts=tuple((str(name), str(value)) for name, value in document.get("facts", ())),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a message: {error!r}") from error
