@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sre.settings.base import SECRET_REFERENCE
+from sre.settings.secrets import is_secret_name
 from sre.settings.stack import EngineSettings, StackSettings
 from sre.stack.processes import Command
 
@@ -72,8 +74,8 @@ def vllm_command(engine: EngineSettings, *, python: str, model_is_folder: bool) 
         if len(engine.gpus) > 1 and not _says_how_to_split(engine.args):
             argv += ["--tensor-parallel-size", str(len(engine.gpus))]
     argv += engine.args
-    secrets = {} if engine.api_key is None else {API_KEY_VARIABLE: engine.api_key}
-    return Command(tuple(argv), env | engine.env, defaults, secrets)
+    plain, secrets = _environment(engine)
+    return Command(tuple(argv), env | plain, defaults, secrets)
 
 
 def sim_command(engine: EngineSettings, *, python: str, gpu_file: str, fault_file: str) -> Command:
@@ -105,17 +107,29 @@ def sim_command(engine: EngineSettings, *, python: str, gpu_file: str, fault_fil
         "--max-model-len", str(sim.max_model_len),
         "--kv-cache-tokens", str(sim.kv_cache_tokens),
     ]  # fmt: skip
-    secrets = {}
     if engine.api_key is not None:
         argv += ["--api-key-env", API_KEY_VARIABLE]
-        secrets[API_KEY_VARIABLE] = engine.api_key
-    return Command(tuple(argv), ENGINE_ENVIRONMENT | engine.env, {}, secrets)
+    plain, secrets = _environment(engine)
+    return Command(tuple(argv), ENGINE_ENVIRONMENT | plain, {}, secrets)
 
 
 def _port(engine: EngineSettings) -> int:
     if engine.port is None:
         raise ValueError(f"engine {engine.name} has no port yet")
     return engine.port
+
+
+def _environment(engine: EngineSettings) -> tuple[dict[str, str], dict[str, str]]:
+    """The engine's own variables: plain ones, and those that refer to a secret."""
+    secrets = {name: value for name, value in engine.env.items() if _refers_to_secret(name, value)}
+    plain = {name: value for name, value in engine.env.items() if name not in secrets}
+    if engine.api_key is not None:
+        secrets[API_KEY_VARIABLE] = engine.api_key
+    return plain, secrets
+
+
+def _refers_to_secret(name: str, value: str) -> bool:
+    return is_secret_name(name) and SECRET_REFERENCE.match(value) is not None
 
 
 def _says_how_to_split(args: tuple[str, ...]) -> bool:
