@@ -58,6 +58,8 @@ class EngineSettings(Settings):
     """Further environment of the process."""
     api_key: SecretRef | None = None
     """Bearer token that the engine demands, if any."""
+    fault_hook: bool = False
+    """vllm only: load our middleware, so that ``sre chaos`` can inject errors; simulated engines always can."""
     weight: Annotated[int, Field(ge=1, le=128)] = 1
     """Share of the pool's traffic, relative to the others."""
     ready_timeout_seconds: Positive = 900.0
@@ -93,7 +95,7 @@ class GatewaySettings(Settings):
     max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 32 * 1024 * 1024
     """Larger request bodies are answered 413."""
     max_concurrent_requests: Annotated[int, Field(ge=1)] = 1024
-    """Requests per pool upstream at once; more are answered 503 concurrency_limit. Changed at run time by a runtime key."""
+    """Requests per pool upstream at once; more are answered 503 concurrency_limit. A runtime key changes it."""
     rate_limit_requests_per_second: Annotated[float, Field(gt=0)] | None = None
     """Token bucket over all requests; null: none."""
     rate_limit_burst: Annotated[int, Field(ge=1)] = 100
