@@ -21,8 +21,8 @@ LOG_TAIL_LINES = 40
 
 # Every process started by a test inherits this mark, also through setsid and double forks: what is left at the end
 # is found by it.
-SESSION_MARK = f"SRE_TEST_SESSION={uuid.uuid4()}"
-os.environ.__setitem__(*SESSION_MARK.split("=", 1))
+os.environ["SRE_TEST_SESSION"] = str(uuid.uuid4())
+SESSION_MARK = f"SRE_TEST_SESSION={os.environ['SRE_TEST_SESSION']}"
 
 
 @pytest.fixture

@@ -47,12 +47,12 @@ class RuleSettings(Settings):
 
 DEFAULT_RULES: tuple[RuleSettings, ...] = (
     RuleSettings(name="gpu-memory", signal="gpu_memory_used_ratio", threshold=0.95, for_seconds=10, recover_below=0.93),
-    RuleSettings(name="gpu-temperature", signal="gpu_temperature_celsius", threshold=85, for_seconds=0, recover_below=80),
+    RuleSettings(name="gpu-temperature", signal="gpu_temperature_celsius", threshold=85, recover_below=80),
     RuleSettings(
         name="failed-batches", signal="consecutive_failed_batches", comparison=">=", threshold=3, recover_below=1,
         on_missing="hold",
     ),
-    RuleSettings(name="error-ratio", signal="error_ratio", threshold=0.05, for_seconds=0, min_samples=20, recover_below=0.01),
+    RuleSettings(name="error-ratio", signal="error_ratio", threshold=0.05, min_samples=20, recover_below=0.01),
 )  # fmt: skip
 """Requirements B1 and B2 with their default numbers."""
 

@@ -1,0 +1,77 @@
+"""Secrets: resolved only where they are used, hidden wherever settings are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sre.errors import ConfigError
+from sre.settings.base import SECRET_REFERENCE
+
+HIDDEN = "<hidden>"
+MAX_SECRET_BYTES = 64 * 1024
+
+_SECRET_NAME = re.compile(
+    r"(^|[_-])(api_?key|key|token|secret|password|passwd|pass|pwd|credentials?|auth)([_-]|$)", re.IGNORECASE
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or key of this name usually holds a secret: ``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY`` …"""
+    return _SECRET_NAME.search(name) is not None
+
+
+def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> str:
+    """
+    The secret that ``reference`` (``env:NAME`` or ``file:/path``) points to; trailing line ends of a file are dropped.
+
+    Args:
+        reference: As written in sre.yaml.
+        where: The setting, for messages: ``notify.channels[0].url``.
+        environ: The environment to look in.
+
+    Raises:
+        ConfigError: Not set, not readable, empty or too large. The message holds the reference, never the value.
+    """
+    kind, _, rest = reference.partition(":")
+    if kind == "env":
+        value = environ.get(rest, "")
+        if not value:
+            raise ConfigError([f"{where}: environment variable {rest} is not set; export it before running sre"])
+        return value
+    if kind != "file":
+        raise ConfigError([f"{where}: a secret is never written here; write env:NAME or file:/path"])
+    path = Path(rest).expanduser()
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_SECRET_BYTES + 1)
+        value = raw.decode("utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError([f"{where}: secret file {rest}: {reason}; check path and permissions"]) from None
+    if not value or len(raw) > MAX_SECRET_BYTES:
+        raise ConfigError([f"{where}: secret file {rest} is {'too large' if value else 'empty'}; put the secret in it"])
+    return value
+
+
+def redacted(settings: Any) -> Any:
+    """
+    A copy of dumped settings that may be shown: references stay, values that look like secrets become ``<hidden>``.
+
+    A second line of defence: loading refuses plain secrets already.
+    """
+    return _redacted(settings, secret=False)
+
+
+def _redacted(value: Any, *, secret: bool) -> Any:
+    if isinstance(value, dict):
+        return {k: _redacted(v, secret=secret or is_secret_name(str(k))) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(v, secret=secret) for v in value]
+    if isinstance(value, str):
+        if SECRET_REFERENCE.match(value):
+            return value
+        return HIDDEN if secret else re.sub(r"(?<=://)[^/@\s]+@", f"{HIDDEN}@", value)
+    return value

@@ -1,0 +1,100 @@
+"""The file that ``sre config init`` writes: valid as it is, every other setting as a comment with its default."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+EngineKind = Literal["sim", "vllm", "external"]
+
+_HEAD = """\
+# sre.yaml: what `sre up` runs and when the guard acts. Every setting has a default; what is commented out shows it.
+# Check this file with `sre config validate`; see what is in force with `sre config show`.
+# Secrets are never written here: write env:NAME or file:/path.
+
+stack:
+  name: default                   # state, logs and incidents: ~/.local/state/sre/NAME
+"""
+
+_ENGINES: dict[EngineKind, str] = {
+    "sim": """\
+  engines:
+    # A simulated engine: vLLM's processes, metrics and failures, no GPU. Never a silent substitute for the real one.
+    - name: sim-0
+      kind: sim
+      model: sim-7b               # the name clients put in "model"; engines with one name form a pool
+      gpus: [0]                   # simulated GPU; its temperature and memory are watched
+      # sim:
+      #   time_scale: 1.0         # simulated seconds per real second
+      #   load_seconds: 0.5       # how long "loading the model" takes
+""",
+    "vllm": """\
+  engines:
+    - name: vllm-0
+      kind: vllm
+      model: ./model              # folder of the model, or its hub name
+      served_model_name: my-model # the name clients put in "model"; engines with one name form a pool
+      gpus: [0]                   # rules on these GPUs act on this engine
+      build: gpu                  # cpu: the CPU build of vLLM
+      # python: /opt/vllm/bin/python  # interpreter that has vLLM; default: the one running sre
+      # args: [--max-model-len, "8192", --gpu-memory-utilization, "0.90"]
+      # env: {VLLM_LOGGING_LEVEL: INFO}
+      # api_key: env:VLLM_API_KEY
+      # ready_timeout_seconds: 900.0
+      # drain_timeout_seconds: 30.0 # running requests may finish before SIGTERM
+      # stop_timeout_seconds: 15.0  # from SIGTERM to SIGKILL
+""",
+    "external": """\
+  engines:
+    # An engine that someone else runs: it is watched, and only acted on with guard.mode: act.
+    - name: engine-0
+      kind: external
+      model: my-model             # the name it serves
+      url: http://127.0.0.1:8000
+      # api_key: env:VLLM_API_KEY
+""",
+}
+
+_TAIL = """\
+  gateway:
+    host: 127.0.0.1               # anything else opens the gateway to the network
+    port: 8080
+    # max_body_bytes: 33554432
+    # max_concurrent_requests: 1024
+    # rate_limit_requests_per_second: 200.0
+    # retries: 2                  # on another engine, only before the first byte
+    # retry_after_seconds: 5
+
+guard:
+  mode: auto                      # act on what `sre up` started, only observe what is external
+  # metrics_port: 9400
+  # min_healthy_engines: 1        # per pool; with fewer the pool is closed to new requests
+  # hang:
+  #   hang_after_seconds: 3.0     # requests in flight and no step: refuse new requests (cheap, so fast)
+  #   restart_after_seconds: 30.0 # still hanging: restart the engine (expensive, so slow)
+  # half_open:
+  #   open_seconds: 30.0
+  #   ramp_percents: [10, 25, 50, 100]
+  #   ramp_dwell_seconds: 10.0
+  # budgets:
+  #   restarts_per_engine_per_hour: 4
+  # rules:                        # writing this key replaces all default rules; these are the defaults
+  #   - {name: gpu-memory, signal: gpu_memory_used_ratio, threshold: 0.95, for_seconds: 10, recover_below: 0.93}
+  #   - {name: gpu-temperature, signal: gpu_temperature_celsius, threshold: 85, for_seconds: 0, recover_below: 80}
+  #   - {name: failed-batches, signal: consecutive_failed_batches, comparison: ">=", threshold: 3, recover_below: 1}
+  #   - {name: error-ratio, signal: error_ratio, threshold: 0.05, min_samples: 20, recover_below: 0.01}
+
+notify:
+  # channels:                     # each url is a reference to an Apprise URL: mailto://…, sms and chat services
+  #   - {name: mail, kind: email, url: "env:SRE_MAIL_URL"}
+  #   - {name: sms, kind: sms, url: "file:/etc/sre/sms-url"}
+  # initial_backoff_seconds: 5.0
+
+chaos:
+  # lease_seconds: 1.0            # without a sign of life from the injector for this long a fault is reverted
+  # max_hold_seconds: 600.0
+"""
+
+
+def template(kind: EngineKind) -> str:
+    """Text of a new sre.yaml with one engine of ``kind``."""
+    return _HEAD + _ENGINES[kind] + _TAIL
