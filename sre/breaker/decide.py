@@ -1,0 +1,307 @@
+"""
+One tick: (durable state, memory, snapshot, policy) → decision.
+
+Pure: no clock, no process, no network. The same function runs live, in tests and in ``sre breaker replay``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sre.actions.records import JournalEntry, OutboxMessage
+from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired, RejectReason
+from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
+from sre.breaker.evidence import observe_engine
+from sre.breaker.hang import note_canary_success
+from sre.breaker.machine import BreakerState, EngineBreaker, Evidence, Step, Transition, step
+from sre.breaker.memory import LEASE_MARGIN_SECONDS, EngineMemory, Memory, canary_due, take_canary
+from sre.breaker.policy import Policy
+from sre.breaker.pool import Member, PoolDecision, decide_pool
+from sre.breaker.records import Records, incident_message, note_transition, open_incident, tell_blind
+from sre.breaker.state import GuardState, Incident
+from sre.signals.types import CanaryVerdict, EngineSeen, ProcessState, Snapshot
+
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a tick decided."""
+
+    state: GuardState
+    memory: Memory
+    desired: GatewayDesired
+    pools: Mapping[str, PoolDecision]
+    effects: tuple[Effect, ...]
+    journal: tuple[JournalEntry, ...]
+    outbox: tuple[OutboxMessage, ...]
+
+
+def decide(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy) -> Decision:
+    """Return the decision of this tick. Engines that left the configuration are dropped from the state."""
+    records = Records(snapshot, policy)
+    state = _end_pause(state, snapshot, records)
+    state = replace(state, restarts=tuple(r for r in state.restarts if snapshot.at - r[1] < HOUR_SECONDS))
+    engines: dict[str, EngineMemory] = {}
+    effects: list[Effect] = []
+    for name, engine in snapshot.engines.items():
+        state, engines[name], more = _decide_engine(
+            state, memory.engines.get(name, EngineMemory()), engine, snapshot, policy, records
+        )
+        effects += more
+    state = replace(state, breakers={n: b for n, b in state.breakers.items() if n in snapshot.engines})
+    pools = decide_pools(state, snapshot, policy)
+    paused = state.pause is not None and memory.desired is not None
+    desired = memory.desired if paused and memory.desired is not None else desired_of(pools)
+    note_admission(desired, memory.desired, records, state)
+    order = {SaveContexts: 0, RestartEngine: 1, CloseIncident: 2, StartCanary: 3}
+    return Decision(
+        state,
+        Memory(engines=engines, desired=desired),
+        desired,
+        pools,
+        tuple(sorted(effects, key=lambda e: order[type(e)])),
+        tuple(records.journal),
+        tuple(records.outbox),
+    )
+
+
+def _decide_engine(
+    state: GuardState,
+    memory: EngineMemory,
+    engine: EngineSeen,
+    snapshot: Snapshot,
+    policy: Policy,
+    records: Records,
+) -> tuple[GuardState, EngineMemory, list[Effect]]:
+    name, at = engine.name, snapshot.at
+    breaker = state.breakers.get(name, EngineBreaker(since=at))
+    incident = state.incidents.get(name)
+    acting = policy.acts_on(engine.managed) and state.pause is None
+    before_successes = memory.successes
+    canary_memory, for_breaker, finished = take_canary(memory.canary, engine, breaker, at)
+    if finished is not None and finished.verdict is CanaryVerdict.SUCCESS:
+        memory = replace(memory, hang=note_canary_success(memory.hang, at))
+    memory = replace(memory, canary=canary_memory)
+    seeing = observe_engine(
+        engine,
+        snapshot,
+        breaker,
+        memory,
+        state.identities.get(name),
+        incident.restart_of if incident else None,
+        state.armed,
+        policy.rules,
+        policy.hang,
+    )
+    memory = seeing.memory
+    for key, armed in seeing.armed.items():
+        if state.armed.get(key) != armed:
+            state = replace(state, armed={**state.armed, key: armed})
+            records.note("note", name, "rule_armed" if armed else "rule_disarmed", data={"rule": key})
+    hung = memory.hang.hung
+    restart = _restart_due(state, breaker, incident, engine, memory, at, policy) if acting and hung else None
+    good = 0 if before_successes is None or memory.successes is None else max(0, memory.successes - before_successes)
+    evidence = Evidence(
+        ready=seeing.ready,
+        trip=seeing.trips[0] if seeing.trips else None,
+        hold_open=hung and acting and engine.managed and _budget_left(state, name, at, policy),
+        canary=for_breaker,
+        good_answers=good,
+    )
+    stepped = step(name, breaker, evidence, at, policy.half_open)
+    effects: list[Effect] = []
+    state, incident = _record_step(state, engine, breaker, stepped, incident, snapshot, records, acting, effects)
+    breaker = stepped.breaker
+    if engine.process is ProcessState.READY and engine.identity is not None:
+        state = replace(state, identities={**state.identities, name: engine.identity})
+        if incident and incident.restart_of not in (None, engine.identity):
+            incident = replace(incident, restart_of=None, restart_done=False)
+            state = replace(state, incidents={**state.incidents, name: incident})
+    elif engine.process is ProcessState.STOPPED and name in state.identities:
+        state = replace(state, identities={k: v for k, v in state.identities.items() if k != name})
+    if incident is not None and not incident.contexts_saved:
+        effects.append(SaveContexts(incident.id, name))
+    if restart is not None and incident is not None and breaker.effective is BreakerState.OPEN:
+        state, effect = _ask_restart(state, incident, restart, snapshot, records)
+        effects.append(effect)
+    memory = tell_blind(memory, seeing.blind, engine, snapshot, records)
+    memory, canary = _start_canary(memory, breaker, engine, hung, at, policy)
+    if canary is not None:
+        effects.append(canary)
+    return replace(state, breakers={**state.breakers, name: breaker}), memory, effects
+
+
+# ---- recovery -------------------------------------------------------------------------------------------------------
+
+
+def _budget_left(state: GuardState, engine: str, at: float, policy: Policy) -> bool:
+    budgets = policy.budgets
+    mine = [t for e, t in state.restarts if e == engine]
+    return len(mine) < budgets.restarts_per_engine_per_hour and len(state.restarts) < budgets.restarts_per_hour
+
+
+def _restart_due(
+    state: GuardState,
+    breaker: EngineBreaker,
+    incident: Incident | None,
+    engine: EngineSeen,
+    memory: EngineMemory,
+    at: float,
+    policy: Policy,
+) -> RestartEngine | None:
+    """A restart is due when the hang has lasted, a canary confirmed it, and the budget allows; or when one that was
+    decided is not yet done."""
+    if incident is None or not engine.managed or engine.identity is None:
+        return None
+    effect = RestartEngine(engine.name, engine.identity, RejectReason.HANG.value, incident.id)
+    if incident.restart_of == engine.identity:
+        return None if incident.restart_done else effect
+    since = breaker.fault_since if breaker.fault_since is not None else breaker.since
+    confirmed = memory.canary.failures_in_row > 0
+    last = max((t for e, t in state.restarts if e == engine.name), default=None)
+    cooled = last is None or at - last >= policy.budgets.restart_cooldown_seconds
+    due = at - since >= policy.hang.restart_after_seconds and confirmed and cooled
+    return effect if due and _budget_left(state, engine.name, at, policy) else None
+
+
+def _ask_restart(
+    state: GuardState, incident: Incident, effect: RestartEngine, snapshot: Snapshot, records: Records
+) -> tuple[GuardState, RestartEngine]:
+    if incident.restart_of == effect.expected:
+        return state, effect
+    asked = replace(incident, restart_of=effect.expected, restart_done=False)
+    records.note(
+        "intent",
+        effect.engine,
+        effect.reason,
+        incident.id,
+        action="restart",
+        data={"pid": effect.expected.pid, "start_ticks": effect.expected.start_ticks},
+    )
+    state = replace(
+        state,
+        incidents={**state.incidents, effect.engine: asked},
+        restarts=(*state.restarts, (effect.engine, snapshot.at)),
+    )
+    return state, effect
+
+
+def _start_canary(
+    memory: EngineMemory, breaker: EngineBreaker, engine: EngineSeen, hung: bool, at: float, policy: Policy
+) -> tuple[EngineMemory, StartCanary | None]:
+    if engine.paused or engine.process not in (ProcessState.READY, ProcessState.UNKNOWN):
+        return memory, None
+    hang = policy.hang
+    if not canary_due(memory.canary, breaker, hung, memory.hang.progress_at, at, hang, policy.half_open):
+        return memory, None
+    number = memory.canary.number + 1
+    first = hang.canary_first_token_timeout_seconds
+    total = hang.canary_timeout_seconds
+    canary = replace(
+        memory.canary,
+        number=number,
+        awaiting=number,
+        breaker_generation=breaker.generation,
+        lease_until=at + total + LEASE_MARGIN_SECONDS,
+    )
+    return replace(memory, canary=canary), StartCanary(engine.name, number, first, total)
+
+
+# ---- what is written down and told ----------------------------------------------------------------------------------
+
+
+def _record_step(
+    state: GuardState,
+    engine: EngineSeen,
+    before: EngineBreaker,
+    stepped: Step,
+    incident: Incident | None,
+    snapshot: Snapshot,
+    records: Records,
+    acting: bool,
+    effects: list[Effect],
+) -> tuple[GuardState, Incident | None]:
+    after, transition = stepped.breaker, stepped.transition
+    if transition is None:
+        return state, incident
+    if after.state is BreakerState.OPEN and incident is None and transition is not Transition.OVERRIDE_ENDED:
+        state, incident = open_incident(state, engine, after, snapshot, records, acting)
+    note_transition(records, engine.name, before, after, transition, incident)
+    if transition is Transition.LATCHED and incident is not None and not incident.escalated:
+        incident = replace(incident, escalated=True)
+        state = replace(state, incidents={**state.incidents, engine.name: incident})
+        records.tell(incident_message("escalate", engine, after, incident, snapshot, acting), level=1)
+    if after.state is BreakerState.CLOSED and incident is not None:
+        records.tell(incident_message("resolve", engine, before, incident, snapshot, acting))
+        records.note("note", engine.name, "incident_resolved", incident.id)
+        effects.append(CloseIncident(incident.id, engine.name))
+        state = replace(state, incidents={k: v for k, v in state.incidents.items() if k != engine.name})
+        incident = None
+    return state, incident
+
+
+# ---- gateway --------------------------------------------------------------------------------------------------------
+
+
+def decide_pools(state: GuardState, snapshot: Snapshot, policy: Policy) -> dict[str, PoolDecision]:
+    """Return each pool's decision from the breakers as they are in ``state``."""
+    members: dict[str, list[Member]] = {}
+    for name, engine in snapshot.engines.items():
+        serving = engine.process in (ProcessState.READY, ProcessState.UNKNOWN)
+        breaker = state.breakers.get(name, EngineBreaker())
+        members.setdefault(engine.pool, []).append(Member(name, breaker, policy.acts_on(engine.managed), serving))
+    return {
+        pool: decide_pool(
+            pool, group, policy.half_open.ramp_percents, policy.min_healthy_engines, policy.retry_after_seconds
+        )
+        for pool, group in members.items()
+    }
+
+
+def desired_of(pools: Mapping[str, PoolDecision]) -> GatewayDesired:
+    """Return what ``pools`` together want of the gateway."""
+    refusals: tuple[PoolDesired, ...] = tuple(p.pool for p in pools.values())
+    rotation: tuple[EngineDesired, ...] = tuple(e for p in pools.values() for e in p.engines)
+    return GatewayDesired(refusals, rotation)
+
+
+def note_admission(desired: GatewayDesired, before: GatewayDesired | None, records: Records, state: GuardState) -> None:
+    """Journal the intent of every change of admission or rotation: the gateway is changed only after this is stored."""
+    old_pools = {p.pool: p for p in before.pools} if before else {}
+    for pool in desired.pools:
+        old = old_pools.get(pool.pool, PoolDesired(pool.pool, 0))
+        if (old.reject_percent, old.reason) == (pool.reject_percent, pool.reason):
+            continue
+        action = "refuse" if pool.reject_percent > old.reject_percent else "admit"
+        incident = next((i.id for i in state.incidents.values() if i.pool == pool.pool), None)
+        records.note(
+            "intent",
+            pool.pool,
+            pool.reason.value if pool.reason else "recovered",
+            incident,
+            action=action,
+            data={"from_percent": old.reject_percent, "to_percent": pool.reject_percent},
+        )
+    old_engines = {e.engine: e for e in before.engines} if before else {}
+    for engine in desired.engines:
+        was = old_engines.get(engine.engine, EngineDesired(engine.engine))
+        if was != engine:
+            owner = state.incidents.get(engine.engine)
+            records.note(
+                "intent",
+                engine.engine,
+                "rotation",
+                owner.id if owner else None,
+                action="rotate",
+                data={"draining": engine.draining, "weight_percent": engine.weight_percent},
+            )
+
+
+def _end_pause(state: GuardState, snapshot: Snapshot, records: Records) -> GuardState:
+    pause = state.pause
+    if pause is None or pause.until is None or snapshot.at < pause.until:
+        return state
+    records.note("override", "guard", "pause_ended", data={"owner": pause.owner})
+    return replace(state, pause=None)

@@ -1,0 +1,265 @@
+"""From a snapshot to evidence: what each engine's signals say about it, before any decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sre.actions.types import RejectReason
+from sre.breaker.hang import HangMemory, HangVerdict, observe_hang
+from sre.breaker.machine import BreakerState, EngineBreaker, Trip
+from sre.breaker.memory import CanaryMemory, EngineMemory
+from sre.breaker.rules import (
+    COMPARISONS,
+    FIRING_VERDICTS,
+    TRAFFIC_SIGNALS,
+    OutcomeWindow,
+    RuleMemory,
+    Verdict,
+    error_ratio,
+    evaluate,
+    observe_outcomes,
+)
+from sre.settings.guard import HangSettings, RuleSettings
+from sre.signals.types import (
+    NEVER,
+    EngineSeen,
+    OutcomeCounts,
+    ProcessIdentity,
+    ProcessState,
+    Reading,
+    Seen,
+    Snapshot,
+)
+
+SETTLE_SECONDS = 5.0
+"""After an engine became ready its memory still moves; the steady state is read from then on (our estimate)."""
+
+LEVEL_SIGNALS = frozenset({"gpu_memory_used_ratio"})
+"""Signals that a healthy engine may hold beyond the default threshold for ever: vLLM reserves nearly all of a GPU."""
+
+REJECT_REASONS: Mapping[str, RejectReason] = {
+    "gpu_memory_used_ratio": RejectReason.GPU_MEMORY,
+    "gpu_temperature_celsius": RejectReason.GPU_TEMPERATURE,
+    "consecutive_failed_batches": RejectReason.FAILED_BATCHES,
+    "error_ratio": RejectReason.ERROR_RATIO,
+}
+
+GPU_FIELDS = ("gpu_memory_used_ratio", "gpu_temperature_celsius")
+
+
+@dataclass(frozen=True, slots=True)
+class Seeing:
+    """One engine's evidence of this tick."""
+
+    memory: EngineMemory
+    ready: bool
+    trips: tuple[Trip, ...]
+    """Every reason to open, worst first."""
+    armed: Mapping[str, bool]
+    """Arming decisions made or changed by this tick."""
+    blind: tuple[str, ...]
+    """Signals not seen for their blind_after_seconds or more."""
+
+
+def rule_targets(rule: RuleSettings, engine: EngineSeen) -> Iterator[tuple[str, int | None]]:
+    """Yield (memory key, GPU index or None) of what ``rule`` watches for ``engine``."""
+    if rule.signal in GPU_FIELDS:
+        for index in engine.gpus:
+            yield f"{rule.name}/gpu{index}", index
+    else:
+        yield rule.name, None
+
+
+def observe_engine(
+    engine: EngineSeen,
+    snapshot: Snapshot,
+    breaker: EngineBreaker,
+    memory: EngineMemory,
+    known: ProcessIdentity | None,
+    own_restart: ProcessIdentity | None,
+    armed: Mapping[str, bool],
+    rules: tuple[RuleSettings, ...],
+    hang_policy: HangSettings,
+) -> Seeing:
+    """
+    Return the evidence on ``engine``.
+
+    Args:
+        known: The process last seen ready.
+        own_restart: The process whose restart we asked for: its end is no crash.
+        armed: Earlier arming decisions by ``engine/key``.
+    """
+    at = snapshot.at
+    if memory.generation != breaker.generation:
+        # Traffic evidence from before a transition says nothing about the engine after it.
+        memory = replace(
+            memory,
+            window=OutcomeWindow(),
+            rules={k: m for k, m in memory.rules.items() if not _is_traffic(k, rules)},
+            failures_at_transition=engine.outcomes.failure if engine.outcomes else None,
+            generation=breaker.generation,
+            canary=replace(memory.canary, failures_in_row=0),
+        )
+    hang = observe_hang(memory.hang, engine, at, hang_policy)
+    if engine.outcomes is not None:
+        longest = max((r.window_seconds for r in rules), default=10.0)
+        memory = replace(memory, window=observe_outcomes(memory.window, engine.outcomes, at, longest))
+    traffic_open = breaker.effective in (BreakerState.CLOSED, BreakerState.DISABLED) or breaker.ramp_index is not None
+    trips: list[Trip] = []
+    states: dict[str, RuleMemory] = {}
+    arming: dict[str, bool] = {}
+    for rule in rules:
+        if not rule.enabled:
+            continue
+        for key, gpu in rule_targets(rule, engine):
+            before = memory.rules.get(key, RuleMemory())
+            if rule.signal in TRAFFIC_SIGNALS and not traffic_open:
+                continue
+            reading = _reading(rule, engine, snapshot, memory, gpu)
+            if rule.signal == "error_ratio" and engine.outcomes is not None and reading.seen is Seen.ABSENT:
+                # Too few verdicts is seen, and says nothing: no trip, no recovery, no blindness.
+                states[key] = replace(before, beyond_since=None, missing_since=None, blind=False)
+                continue
+            if rule.signal in LEVEL_SIGNALS:
+                decided = _arm(rule, armed.get(f"{engine.name}/{key}"), reading, engine, at)
+                if decided is not None:
+                    arming[f"{engine.name}/{key}"] = decided
+                if not decided:
+                    verdict = Verdict.UNKNOWN if decided is None else Verdict.DISARMED
+                    states[key] = RuleMemory(verdict=verdict, value=reading.value)
+                    continue
+            after = evaluate(rule, before, reading, at)
+            states[key] = after
+            if after.verdict in FIRING_VERDICTS:
+                trips.append(_rule_trip(rule, key, after, at))
+    canary, unready = memory.canary, engine.process in (ProcessState.CRASHED, ProcessState.FAILED)
+    trips = [*_process_trips(engine, known, own_restart, at), *_hang_trips(hang, canary, breaker, hang_policy), *trips]
+    memory = replace(
+        memory,
+        hang=hang,
+        rules=states,
+        successes=engine.outcomes.success if engine.outcomes else memory.successes,
+    )
+    memory, blind = _blindness(memory, engine, at, rules)
+    ready = not unready and engine.process in (ProcessState.READY, ProcessState.UNKNOWN)
+    return Seeing(memory, ready, tuple(sorted(trips, key=_severity)), arming, blind)
+
+
+def _is_traffic(key: str, rules: tuple[RuleSettings, ...]) -> bool:
+    return any(r.name == key and r.signal in TRAFFIC_SIGNALS for r in rules)
+
+
+def _reading(
+    rule: RuleSettings, engine: EngineSeen, snapshot: Snapshot, memory: EngineMemory, gpu: int | None
+) -> Reading:
+    if gpu is not None:
+        seen = snapshot.gpus.get(gpu)
+        if seen is None:
+            return Reading.missing(snapshot.at)
+        return seen.memory_used_ratio if rule.signal == "gpu_memory_used_ratio" else seen.temperature_celsius
+    if rule.signal == "error_ratio":
+        if engine.outcomes is None:
+            return Reading.missing(snapshot.at, Seen.UNREACHABLE)
+        return error_ratio(memory.window, snapshot.at, rule.window_seconds, rule.min_samples)
+    reading = engine.signals.get(rule.signal, NEVER)
+    if rule.signal == "consecutive_failed_batches" and reading.value is not None:
+        return replace(reading, value=min(reading.value, _failures_since_transition(engine.outcomes, memory)))
+    return reading
+
+
+def _failures_since_transition(outcomes: OutcomeCounts | None, memory: EngineMemory) -> float:
+    if outcomes is None or memory.failures_at_transition is None:
+        return float("inf")
+    return max(0, outcomes.failure - memory.failures_at_transition)
+
+
+def _arm(rule: RuleSettings, decided: bool | None, reading: Reading, engine: EngineSeen, at: float) -> bool | None:
+    """Return whether the rule may act on this target; None while that is not known.
+
+    It is armed by seeing the settled engine on the good side of the threshold; a rule that finds it beyond from the
+    start would fire on the healthy steady state and stays disarmed until that changes.
+    """
+    if decided or reading.seen is not Seen.OK or reading.value is None:
+        return decided
+    settled = engine.ready_at is None or at - engine.ready_at >= SETTLE_SECONDS
+    if engine.process not in (ProcessState.READY, ProcessState.UNKNOWN) or not settled:
+        return decided
+    return not COMPARISONS[rule.comparison](reading.value, rule.threshold)
+
+
+def _rule_trip(rule: RuleSettings, key: str, memory: RuleMemory, at: float) -> Trip:
+    target = f" on {key.partition('/')[2]}" if "/" in key else ""
+    value = "not seen" if memory.value is None else f"{memory.value:.4g}"
+    detail = (
+        f"rule {rule.name}: {rule.signal}{target} is {value} ({rule.comparison} {rule.threshold:g}"
+        f" for {rule.for_seconds:g} s)"
+    )
+    since = memory.beyond_since if memory.beyond_since is not None else at
+    return Trip(
+        REJECT_REASONS.get(rule.signal, RejectReason.RULE), detail, since, hard=rule.signal not in TRAFFIC_SIGNALS
+    )
+
+
+def _process_trips(
+    engine: EngineSeen, known: ProcessIdentity | None, own_restart: ProcessIdentity | None, at: float
+) -> list[Trip]:
+    if not engine.managed:
+        return []
+    if engine.process is ProcessState.FAILED:
+        return [Trip(RejectReason.ENGINE_DEAD, "the engine cannot be started; see its log", at, hard=True)]
+    if engine.process is ProcessState.CRASHED:
+        return [Trip(RejectReason.ENGINE_DEAD, "the engine process ended unasked", at, hard=True)]
+    replaced = known is not None and engine.identity not in (None, known) and known != own_restart
+    if replaced and engine.process in (ProcessState.READY, ProcessState.STARTING):
+        detail = f"the engine process was replaced (pid {known.pid if known else '?'} is gone)"
+        return [Trip(RejectReason.ENGINE_DEAD, detail, at, hard=False)]
+    return []
+
+
+def _hang_trips(hang: HangMemory, canary: CanaryMemory, breaker: EngineBreaker, policy: HangSettings) -> list[Trip]:
+    probing = breaker.effective is BreakerState.HALF_OPEN and breaker.ramp_index is None
+    # While probing, the canary is the judge: a hang that nothing has disproved yet must not end the very test of it.
+    if hang.verdict is HangVerdict.HUNG and hang.flat_since is not None and not probing:
+        detail = f"requests in flight and no engine step for {hang.hang_after_seconds:g} s or more"
+        return [Trip(RejectReason.HANG, detail, hang.flat_since, hard=False)]
+    closed = breaker.effective in (BreakerState.CLOSED, BreakerState.DISABLED)
+    if closed and canary.failures_in_row >= policy.canary_failures and hang.verdict is not HangVerdict.EXCLUDED:
+        since = canary.finished_at or 0.0
+        detail = f"{canary.failures_in_row} canary completions failed in a row: {canary.last_detail}"
+        return [Trip(RejectReason.HANG, detail, since, hard=False)]
+    return []
+
+
+SEVERITY = (
+    RejectReason.ENGINE_DEAD,
+    RejectReason.HANG,
+    RejectReason.GPU_TEMPERATURE,
+    RejectReason.GPU_MEMORY,
+    RejectReason.FAILED_BATCHES,
+    RejectReason.ERROR_RATIO,
+)
+
+
+def _severity(trip: Trip) -> tuple[int, int]:
+    """Hard faults first, then by what explains most."""
+    return (0 if trip.hard else 1, SEVERITY.index(trip.reason) if trip.reason in SEVERITY else len(SEVERITY))
+
+
+def _blindness(
+    memory: EngineMemory, engine: EngineSeen, at: float, rules: tuple[RuleSettings, ...]
+) -> tuple[EngineMemory, tuple[str, ...]]:
+    """What was not seen for too long. A starting or stopped engine has nothing to see."""
+    since: dict[str, float] = {}
+    limit = min((r.blind_after_seconds for r in rules), default=30.0)
+    watched = {"engine steps": engine.steps_total, "requests in flight": engine.in_flight}
+    if engine.process in (ProcessState.READY, ProcessState.UNKNOWN):
+        for name, reading in watched.items():
+            if reading.seen is not Seen.OK or at - reading.sampled_at > limit:
+                since[name] = memory.blind_since.get(name, at)
+        if engine.managed and engine.process is ProcessState.UNKNOWN:
+            since["engine process"] = memory.blind_since.get("engine process", at)
+    blind = [name for name, begun in since.items() if at - begun >= limit]
+    blind += [f"rule {key}" for key, state in memory.rules.items() if state.blind]
+    told = frozenset(n for n in memory.blind_told if n in blind)
+    return replace(memory, blind_since=since, blind_told=told), tuple(blind)

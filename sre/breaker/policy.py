@@ -1,0 +1,44 @@
+"""What the decisions are made by: settings, reduced to what the breaker needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sre.settings.guard import BudgetSettings, HalfOpenSettings, HangSettings, RuleSettings
+from sre.settings.models import Root
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Frozen for the life of a guard."""
+
+    mode: str
+    rules: tuple[RuleSettings, ...]
+    hang: HangSettings
+    half_open: HalfOpenSettings
+    budgets: BudgetSettings
+    min_healthy_engines: int
+    retry_after_seconds: int
+    channels: tuple[str, ...]
+    """Names of the notification channels, all of which hear every page."""
+    hold_for_contexts_seconds: float
+
+    def acts_on(self, managed: bool) -> bool:
+        """Whether the guard changes anything for an engine that ``sre up`` started (or did not)."""
+        return self.mode == "act" or (self.mode == "auto" and managed)
+
+
+def policy_of(root: Root) -> Policy:
+    """Return the policy that ``root`` sets."""
+    guard = root.guard
+    return Policy(
+        mode=guard.mode,
+        rules=guard.rules,
+        hang=guard.hang,
+        half_open=guard.half_open,
+        budgets=guard.budgets,
+        min_healthy_engines=guard.min_healthy_engines,
+        retry_after_seconds=root.stack.gateway.retry_after_seconds,
+        channels=tuple(c.name for c in root.notify.channels),
+        hold_for_contexts_seconds=root.notify.hold_for_contexts_seconds,
+    )
