@@ -1,0 +1,59 @@
+# One command to set up and run, one to check. Both work again offline: what is installed is remembered in .setup/.
+PYTHON ?= python3
+ARGS   ?=
+BIN    := .venv/bin
+
+# In CI a missing real component fails the run; elsewhere it is skipped with a hint.
+ifeq ($(CI),true)
+export SRE_REQUIRE_BINARIES := 1
+endif
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help setup demo test test-fast lint bench docs clean distclean
+
+help:
+	@echo "make demo       set up what the demo needs, and run it (ARGS='--engine vllm ...')"
+	@echo "make test       set up everything, then lint, types, layers and all tests"
+	@echo "make test-fast  the tests that start no real process (ARGS='tests/settings -k ...')"
+	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make bench      measure speeds; prints figures, judges nothing"
+	@echo "make setup      .venv, Debian's prometheus and alertmanager, .venv-vllm"
+	@echo "make docs       write the generated sections of README.md"
+	@echo "make clean      remove caches; distclean: the environments, too"
+
+setup:
+	@$(PYTHON) .ci/setup.py all
+
+demo:
+	@$(PYTHON) .ci/setup.py demo
+	@$(BIN)/sre demo $(ARGS)
+
+test: setup
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/pytest $(ARGS)
+
+test-fast:
+	@$(PYTHON) .ci/setup.py dev
+	$(BIN)/pytest -m "not integration and not vllm" $(ARGS)
+
+lint:
+	@$(PYTHON) .ci/setup.py dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench:
+	@$(PYTHON) .ci/setup.py dev
+	$(BIN)/pytest -m benchmark -s -o python_files='bench_*.py test_*.py' tests/benchmarks $(ARGS)
+
+docs:
+	@$(PYTHON) .ci/setup.py dev
+	$(BIN)/python -m tests.support.command_reference --write
+
+clean:
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist test-results
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv .venv-vllm .setup
