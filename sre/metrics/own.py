@@ -171,7 +171,7 @@ ACTION_BUDGET = OwnMetric(
 INCIDENTS_OPEN = OwnMetric("sre_incidents_open", Kind.GAUGE, "Incidents not resolved.")
 INCIDENTS = OwnMetric("sre_incidents_total", Kind.COUNTER, "Incidents opened.", (REASON,))
 DELIVERIES = OwnMetric(
-    "sre_notification_deliveries_total", Kind.COUNTER, "Delivery tries: delivered, failed, unknown (cut at the deadline).",
+    "sre_notification_deliveries_total", Kind.COUNTER, "Delivery tries: delivered, failed, unknown (cut off).",
     (CHANNEL, OUTCOME),
 )  # fmt: skip
 OUTBOX_MESSAGES = OwnMetric(

@@ -1,0 +1,86 @@
+"""
+What one scrape of an engine's /metrics costs the guard, in CPU time, over real HTTP.
+
+    python -m tests.benchmarks.bench_scrape [SCRAPES]
+
+Aim: at most 1.5 ms per scrape of about 1,000 lines. The server runs in another process, so that only our side counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import statistics
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from sre.adapters.clock import SystemClock
+from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry, parse
+
+REAL = (Path(__file__).parent.parent / "telemetry" / "data" / "vllm-0.32.0.metrics.txt").read_bytes()
+BODY = REAL + REAL.replace(b'engine="0"', b'engine="1"')
+"""Two data-parallel ranks: about 1,200 lines."""
+
+
+class _Metrics(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        self.wfile.write(BODY)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _serve(pipe: Connection) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Metrics)
+    pipe.send(server.server_port)
+    server.serve_forever()
+
+
+async def _scrapes(url: str, count: int) -> tuple[list[float], list[float]]:
+    telemetry = VllmTelemetry({"e": EngineEndpoint(url)}, SystemClock(), patience_seconds=10)
+    cpu, wall = [], []
+    try:
+        for _ in range(count + 20):
+            cpu_before, wall_before = time.process_time(), time.perf_counter()
+            sample = await telemetry.sample("e")
+            cpu.append(time.process_time() - cpu_before)
+            wall.append(time.perf_counter() - wall_before)
+            if sample.steps_total.value != 48.0:
+                raise SystemExit(f"bench_scrape: misread: {telemetry.problem('e')}")
+    finally:
+        await telemetry.close()
+    return cpu[20:], wall[20:]
+
+
+def main() -> None:
+    """Print the figures."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    server.start()
+    try:
+        cpu, wall = asyncio.run(_scrapes(f"http://127.0.0.1:{ours.recv()}", count))
+    finally:
+        server.terminate()
+        server.join()
+    before = time.process_time()
+    for _ in range(count):
+        parse(BODY, 0.0)
+    parsing = (time.process_time() - before) / count
+    print(f"text: {BODY.count(10)} lines, {len(BODY)} bytes; {count} scrapes")
+    print(
+        f"cpu per scrape: mean {statistics.fmean(cpu) * 1e3:.2f} ms (of it parsing {parsing * 1e3:.2f} ms); aim <= 1.50"
+    )
+    print(f"wall per scrape: median {statistics.median(wall) * 1e3:.2f} ms, max {max(wall) * 1e3:.2f} ms")
+
+
+if __name__ == "__main__":
+    main()
