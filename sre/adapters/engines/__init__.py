@@ -1,0 +1,1 @@
+"""Engines we start: how, and with what."""
