@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from sre.actions.ports import EngineSample
 from sre.adapters.clock import SystemClock
 from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry
 from sre.signals.types import Seen
+
+WaitUntilAsync = Callable[..., Awaitable[Any]]
 
 BODY = b'vllm:iteration_tokens_total_count{engine="0"} 5\nvllm:num_requests_waiting{engine="0"} 2\n'
 
@@ -161,11 +164,17 @@ async def test_a_server_that_never_answers_is_unreachable_at_the_deadline() -> N
         assert time.monotonic() - started < 2.0
 
 
-async def test_a_slow_scrape_shows_the_sample_before_with_its_old_date_and_never_piles_up() -> None:
+async def test_a_slow_scrape_shows_the_sample_before_with_its_old_date_and_never_piles_up(
+    wait_until_async: WaitUntilAsync,
+) -> None:
     engine = Engine()
     async with running(engine), scraping(engine.url, patience=0.05) as telemetry:
-        while (first := await telemetry.sample("e")).steps_total.seen is Seen.NEVER:
-            pass
+
+        async def sampled(steps: float) -> EngineSample | None:
+            sample = await telemetry.sample("e")
+            return sample if sample.steps_total.value == steps else None
+
+        first = await wait_until_async(lambda: sampled(5.0), interval=0.01)
         go = asyncio.Event()
 
         async def late() -> bytes:
@@ -177,10 +186,7 @@ async def test_a_slow_scrape_shows_the_sample_before_with_its_old_date_and_never
         assert all(sample == first for sample in during)
         assert engine.most_open == 1
         go.set()
-        async with asyncio.timeout(5.0):
-            while (last := await telemetry.sample("e")) == first:
-                pass
-        assert last.steps_total.value == 6.0
+        last = await wait_until_async(lambda: sampled(6.0), interval=0.01)
         assert last.steps_total.sampled_at > first.steps_total.sampled_at
         assert engine.most_open == 1
 
@@ -206,15 +212,17 @@ async def test_a_slow_engine_does_not_delay_another() -> None:
             await telemetry.close()
 
 
-async def test_an_engine_that_moved_is_read_at_its_new_address() -> None:
+async def test_an_engine_that_moved_is_read_at_its_new_address(wait_until_async: WaitUntilAsync) -> None:
     old, new = Engine(), Engine()
     old.reply = asyncio.Event().wait  # type: ignore[assignment]
     async with running(old), running(new), scraping(old.url, patience=0.05) as telemetry:
         await telemetry.sample("e")
         telemetry.set_engines({"e": EngineEndpoint(new.url)})
-        async with asyncio.timeout(5.0):
-            while (await telemetry.sample("e")).steps_total.value != 5.0:
-                pass
+
+        async def moved() -> bool:
+            return (await telemetry.sample("e")).steps_total.value == 5.0
+
+        await wait_until_async(moved, interval=0.01)
 
 
 @pytest.mark.parametrize(
