@@ -1,0 +1,141 @@
+"""The parent of a delivery worker: starts it, waits for its word, and ends it at the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sre.errors import ConfigError
+from sre.notify.delivery import DeliveryResult, Verdict
+from sre.notify.forms import Rendered
+from sre.redaction import redact, secrets_of_url
+from sre.settings.notify import ChannelSettings
+from sre.settings.secrets import resolve_secret
+
+WORKER = (sys.executable, "-P", "-m", "sre.adapters.notifiers.worker")
+# -P: a file apprise.py in the working folder is not what we mean.
+
+LONGEST_ANSWER_BYTES = 64 * 1024
+LONGEST_STDERR_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCheck:
+    """What Apprise makes of a channel's URL, without sending. ``shown`` is the URL without secrets."""
+
+    usable: bool
+    shown: str
+    targets: int
+    """Recipients the URL names."""
+    warnings: str
+
+
+class AppriseSender:
+    """Delivers through Apprise. Secrets are looked up anew for each delivery, so that a changed file is enough."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    async def __call__(self, channel: ChannelSettings, rendered: Rendered) -> DeliveryResult:
+        """
+        Try once to deliver ``rendered``; see ``sre.notify.delivery.Send``.
+
+        A secret that cannot be found is a failure that is repeated: it may be put right while the guard runs.
+        """
+        try:
+            url = self._url(channel)
+        except ConfigError as error:
+            return DeliveryResult(Verdict.FAILED, str(error))
+        task = {"mode": "send", "title": rendered.title, "body": rendered.body, "tone": rendered.tone.value}
+        result, _ = await self._run(task, url, channel.timeout_seconds)
+        return result
+
+    async def check(self, channel: ChannelSettings) -> ChannelCheck:
+        """
+        Parse the channel's URL as a delivery would; send nothing.
+
+        Raises:
+            ConfigError: The secret cannot be found.
+        """
+        result, answer = await self._run({"mode": "check"}, self._url(channel), channel.timeout_seconds)
+        if result.verdict is not Verdict.DELIVERED:
+            return ChannelCheck(False, "", 0, result.detail)
+        return ChannelCheck(True, str(answer["shown"]), int(answer["targets"]), result.detail)
+
+    def _url(self, channel: ChannelSettings) -> str:
+        return resolve_secret(channel.url, f"notify channel {channel.name}: url", self._environ)
+
+    async def _run(
+        self, task: dict[str, Any], url: str, timeout_seconds: float
+    ) -> tuple[DeliveryResult, dict[str, Any]]:
+        line = json.dumps({**task, "url": url, "timeout_seconds": timeout_seconds}).encode() + b"\n"
+        secrets = secrets_of_url(url)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *WORKER,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=LONGEST_ANSWER_BYTES,
+                start_new_session=True,
+                env=dict(self._environ),
+            )
+        except OSError as error:
+            return DeliveryResult(Verdict.FAILED, f"the delivery process cannot be started: {error.strerror}"), {}
+        stderr = asyncio.ensure_future(_read_start(process.stderr))
+        try:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    answer = await _ask(process, line)
+            except TimeoutError:
+                limit = f"no outcome within {timeout_seconds:g} s; killed, it may have arrived"
+                return DeliveryResult(Verdict.UNKNOWN, limit), {}
+        finally:
+            await _end(process)
+            said = (await stderr).strip()
+        if answer is None:
+            last = said[-LONGEST_STDERR_CHARACTERS:].replace("\n", " ")
+            why = f"the delivery process ended without an answer{': ' + last if last else ''}; it may have arrived"
+            return DeliveryResult(Verdict.UNKNOWN, redact(why, secrets)), {}
+        detail = redact(str(answer.get("detail", "")), secrets)
+        return DeliveryResult(Verdict(answer["verdict"]), detail), answer
+
+
+async def _ask(process: asyncio.subprocess.Process, line: bytes) -> dict[str, Any] | None:
+    """Hand the task over and return the answer; None when the worker ended or broke off instead."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(line)
+        await process.stdin.drain()
+        answer = json.loads(await process.stdout.readline())
+    except (OSError, ValueError):  # ValueError: nothing, half a line, or a line over the limit
+        return None
+    return answer if isinstance(answer, dict) and answer.get("verdict") in {v.value for v in Verdict} else None
+
+
+async def _read_start(stream: asyncio.StreamReader | None) -> str:
+    """Return the start of what a worker writes to stderr: a traceback of a broken installation."""
+    assert stream is not None
+    kept = b""
+    while chunk := await stream.read(4096):
+        kept = (kept + chunk)[: 4 * LONGEST_STDERR_CHARACTERS * 4]
+    return kept.decode("utf-8", "replace")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the worker's process group and wait for it, also when cancelled meanwhile."""
+    if process.returncode is None:
+        # The worker never ends by itself while we hold its stdin, so the group is still its own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None
+    process.stdin.close()
+    await asyncio.shield(process.wait())
