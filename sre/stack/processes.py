@@ -43,6 +43,8 @@ class Command:
     """Set only where the operator's environment says nothing."""
     secret_env: Mapping[str, str] = field(default_factory=dict)
     """Variable -> secret reference (env:NAME, file:PATH); resolved at the start, never recorded."""
+    cwd: str | None = None
+    """Working folder; None: that of ``sre up``."""
 
     def fingerprint(self, *further: str) -> str:
         """
@@ -51,6 +53,7 @@ class Command:
         """
         document = [
             self.argv,
+            self.cwd,
             sorted(self.env.items()),
             sorted(self.env_defaults.items()),
             sorted(self.secret_env.items()),
@@ -129,6 +132,7 @@ class Found:
     fingerprint: str
     leader: bool
     """Whether it leads its own session, as everything that we start does."""
+    argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class ProcessHost:
                 stdout=log,
                 stderr=log,
                 env=env,
-                cwd=self._cwd,
+                cwd=command.cwd or self._cwd,
                 start_new_session=True,
                 restore_signals=True,
             )
@@ -173,7 +173,7 @@ class ProcessHost:
     def families(
         self, leaders: Mapping[str, tuple[ProcessIdentity, Sequence[ProcessIdentity]]]
     ) -> dict[str, tuple[Member, ...]]:
-        """Return the living members per name of ``leaders`` (leader, members known so far); one look at /proc for all."""
+        """Return the living members per name of ``leaders`` (leader, members known so far), in one look at /proc."""
         table = proc.process_table()
         return {
             name: tuple(_member(stat) for stat in proc.members_of(leader, table, known))
@@ -196,6 +196,7 @@ class ProcessHost:
                         marks.get(LAUNCH_MARK, ""),
                         marks.get(FINGERPRINT_MARK, ""),
                         stat.session == stat.pid,
+                        proc.command_line(stat.pid),
                     )
                 )
         return sorted(found, key=lambda one: (one.identity.start_ticks, one.identity.pid))
