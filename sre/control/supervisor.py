@@ -204,7 +204,6 @@ class Supervisor:
             if process is not None:
                 self._units[kept.name].adopt(process, kept.launch_id, kept.entry)
                 self._say(kept.name, f"runs already (pid {kept.identity.pid}); taken over")
-        # The gateway's dependants first would not help: what is ended here is not what is kept.
         await asyncio.gather(*(self._end_left(step) for step in plan.end))
         self._record()
         self._look_for_orphans()
