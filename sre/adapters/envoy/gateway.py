@@ -1,0 +1,296 @@
+"""The Gateway port on Envoy: desired state by watched files, facts by admin socket and access log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
+from sre.adapters.envoy.admin import AdminClient, rename_log, socket_name
+from sre.adapters.envoy.files import (
+    ADDRESSES,
+    DESIRED,
+    addresses_from_document,
+    desired_to_document,
+    read_document,
+    write_document,
+)
+from sre.adapters.envoy.probe import probe
+from sre.adapters.envoy.registry import RequestRegistry
+from sre.adapters.envoy.tail import LogTail
+from sre.clock import Clock
+from sre.errors import DependencyError, Rejected, StateError, Unreachable
+from sre.settings.paths import StatePaths
+from sre.settings.stack import StackSettings
+from sre.signals.types import CanaryResult, CanaryVerdict, GatewaySeen, OutcomeCounts, Reading, Seen
+from sre.stack.gateway import render
+from sre.stack.gateway_names import (
+    RDS_PATH,
+    RTDS_PATH,
+    Document,
+    EngineAddress,
+    GatewayPlan,
+    complete,
+    pool_cluster,
+    runtime_layer,
+)
+
+CONFIRM_SECONDS = 2.0
+"""How long a change may take to show; measured 1–20 ms."""
+REWRITE_SECONDS = 0.25
+"""A file that Envoy did not notice by then is written once more."""
+POLL_BYTES = 4 << 20
+"""Of the access log per poll: about 10,000 lines."""
+HISTORY_BYTES = 2 << 20
+"""Of the access log read at start to learn which requests are open."""
+UPDATE_STATS = r"^(runtime|listener_manager\.lds|cluster_manager\.cds|http\.gw\.rds\.gw_routes|cluster\.[^.]+)\.(version_text|update_rejected|update_failure)$"  # noqa: E501
+
+
+class EnvoyGateway:
+    """
+    Steers the Envoy that runs in ``paths.gateway``; ``prepare`` must have written its files.
+
+    Args:
+        bearer: Returns the token that an engine wants, by engine name, or None.
+    """
+
+    def __init__(
+        self,
+        paths: StatePaths,
+        stack: StackSettings,
+        clock: Clock,
+        bearer: Callable[[str], str | None] = lambda _engine: None,
+    ) -> None:
+        self._paths = paths
+        self._stack = stack
+        self._clock = clock
+        self._bearer = bearer
+        self._admin = AdminClient(paths.admin_socket)
+        self._addresses: dict[str, EngineAddress] = {}
+        self._addresses_mtime = -1
+        self._written: dict[str, Document] = {}
+        self._confirmed_epoch: str | None = None
+        self._drifted = False
+        self._lock = asyncio.Lock()
+        self._log = LogTail(self.access_log, HISTORY_BYTES)
+        self._log_epoch: str | None = None
+        self._history = True
+        self.registry = RequestRegistry({})
+        self._load_addresses()
+
+    @property
+    def access_log(self) -> Path:
+        return self._paths.admin_socket.parent / "access.jsonl"
+
+    async def close(self) -> None:
+        """Release sockets and files."""
+        self._log.close()
+        await self._admin.close()
+
+    def _load_addresses(self) -> None:
+        path = self._paths.gateway / ADDRESSES
+        try:
+            mtime = path.stat().st_mtime_ns
+        except OSError:
+            return
+        if mtime == self._addresses_mtime:
+            return
+        addresses = addresses_from_document(read_document(path))
+        if addresses is not None:
+            self._addresses, self._addresses_mtime = addresses, mtime
+            # Old addresses stay known: their last lines may still come.
+            self.registry.engines |= {a.key: n for n, a in addresses.items()}
+
+    async def apply(self, desired: GatewayDesired) -> bool:
+        """
+        See ``sre.actions.ports.Gateway``. Files are written first, so that an Envoy that is down comes up as desired.
+
+        Raises:
+            Unreachable: Envoy is down; the files are in place.
+            Rejected: Envoy refused a file; the old state is in force.
+            StateError: A file cannot be written.
+        """
+        async with self._lock:
+            self._load_addresses()
+            desired = complete(self._stack, desired)
+            documents = render(GatewayPlan(self._stack, self._addresses, desired)).dynamic
+            changed = self._write({DESIRED: desired_to_document(desired), RTDS_PATH: documents[RTDS_PATH]})
+            epoch = self._admin.peer() if not changed else None
+            layer = {key: str(value) for key, value in runtime_layer(self._stack, desired).items()}
+            changed |= await self._confirm_runtime(layer, documents[RTDS_PATH])
+            others = {path: d for path, d in documents.items() if path != RTDS_PATH}
+            moved = self._write(others)
+            epoch = epoch or self._admin.peer()
+            if moved or self._drifted or epoch != self._confirmed_epoch:
+                await self._confirm_versions(documents)
+                self._confirmed_epoch, self._drifted = epoch, False
+            return changed or bool(moved)
+
+    def _write(self, documents: Mapping[str, Document]) -> bool:
+        """Write what differs from what is on disk; return whether anything did."""
+        changed = False
+        for name, document in documents.items():
+            path = self._paths.gateway / name
+            if name not in self._written:
+                on_disk = read_document(path)
+                if on_disk is not None:
+                    self._written[name] = on_disk
+            if self._written.get(name) != document:
+                write_document(path, document)
+                self._written[name] = document
+                changed = True
+        return changed
+
+    async def _confirm_runtime(self, layer: Mapping[str, str], document: Document) -> bool:
+        """Return once Envoy runs with ``layer``; True if it took more than looking."""
+        deadline = self._clock.monotonic() + CONFIRM_SECONDS
+        rewrite_at = self._clock.monotonic() + REWRITE_SECONDS
+        delay, looked = 0.001, 0
+        while True:
+            entries = await self._admin.runtime()
+            wrong = [key for key, value in layer.items() if entries.get(key) != value]
+            if not wrong:
+                return looked > 0
+            looked += 1
+            now = self._clock.monotonic()
+            if now >= deadline:
+                raise Rejected(
+                    self._admin.system, f"runtime key {wrong[0]} did not take its value; see the gateway's log"
+                )
+            if now >= rewrite_at:
+                write_document(self._paths.gateway / RTDS_PATH, document)
+                await self._admin.clear_overrides(wrong)
+                rewrite_at = deadline
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, 0.02)
+
+    async def _confirm_versions(self, documents: Mapping[str, Document]) -> None:
+        wanted = {_version_stat(path): str(document["version_info"]) for path, document in documents.items()}
+        deadline = self._clock.monotonic() + CONFIRM_SECONDS
+        rewrite_at = self._clock.monotonic() + REWRITE_SECONDS
+        delay = 0.001
+        while True:
+            stats = await self._admin.stats(UPDATE_STATS)
+            wrong = [name for name, version in wanted.items() if stats.get(name) != version]
+            if not wrong:
+                return
+            now = self._clock.monotonic()
+            if now >= deadline:
+                raise Rejected(self._admin.system, f"{wrong[0]} is not the one we wrote; see the gateway's log")
+            if now >= rewrite_at:
+                for path, document in documents.items():
+                    if _version_stat(path) in wrong:
+                        write_document(self._paths.gateway / path, document)
+                rewrite_at = deadline
+            await self._clock.sleep(delay)
+            delay = min(delay * 2, 0.05)
+
+    async def observe(self) -> GatewaySeen:
+        """See the port. Also rotates the access log when it has grown."""
+        at = self._clock.monotonic()
+        try:
+            epoch = self._admin.peer()
+            stats = await self._admin.stats(rf"{UPDATE_STATS}|^http\.gw\.downstream_rq_active$")
+        except DependencyError:
+            return GatewaySeen(reachable=False, sampled_at=at, requests_active=Reading.missing(at, Seen.UNREACHABLE))
+        rejected = sum(int(v) for k, v in stats.items() if k.endswith((".update_rejected", ".update_failure")))
+        versions = {_version_stat(p): str(d["version_info"]) for p, d in self._written.items() if "version_info" in d}
+        self._drifted |= any(stats.get(name) != version for name, version in versions.items())
+        await self._rotate()
+        active = stats.get("http.gw.downstream_rq_active")
+        return GatewaySeen(
+            reachable=True,
+            sampled_at=at,
+            epoch=epoch,
+            update_rejections=rejected,
+            requests_active=Reading.of(None if active is None else float(active), at),
+        )
+
+    async def _rotate(self) -> None:
+        try:
+            if self.access_log.stat().st_size <= self._stack.logs.max_bytes:
+                return
+            rename_log(self.access_log, self._stack.logs.backups)
+        except OSError:
+            return  # no log yet, or no permission: the next tick tries again
+        await self._admin.request("POST", "/reopen_logs")
+
+    async def in_flight_counts(self) -> Mapping[str, Reading]:
+        at = self._clock.monotonic()
+        hosts = await self._admin.hosts()
+        names = {a.key: n for n, a in self._addresses.items()}
+        counts = {e.name: Reading.missing(at) for e in self._stack.engines}
+        for pool in self._stack.pools:
+            for host in hosts.get(pool_cluster(pool), []):
+                engine = names.get(socket_name(host))
+                active = [s.get("value", 0) for s in host.get("stats", []) if s.get("name") == "rq_active"]
+                if engine is not None and active:
+                    counts[engine] = Reading.of(float(active[0]), at)
+        return counts
+
+    def poll_log(self) -> Sequence[FinishedRequest]:
+        now = self._clock.monotonic()
+        self._load_addresses()
+        try:
+            epoch: str | None = self._admin.peer()
+        except Unreachable:
+            epoch = None
+        finished = []
+        for line in self._log.read(POLL_BYTES):
+            ended = self.registry.feed(line, now, history=self._history)
+            if ended is not None:
+                finished.append(ended)
+        self._history = False
+        if epoch is not None and epoch != self._log_epoch:
+            if self._log_epoch is not None:
+                self.registry.suspect_all()
+            self._log_epoch = epoch
+        finished.extend(self.registry.expire(now))
+        return finished
+
+    def in_flight(self) -> Sequence[InFlightRequest]:
+        return self.registry.in_flight(self._clock.monotonic())
+
+    def outcomes(self) -> Mapping[str, OutcomeCounts]:
+        return self.registry.outcomes()
+
+    def sent_bytes(self) -> Mapping[str, Reading]:
+        return self.registry.sent_bytes(self._clock.monotonic())
+
+    async def probe(
+        self, engine: str, generation: int, *, first_token_timeout_seconds: float, timeout_seconds: float
+    ) -> CanaryResult:
+        models = {e.name: e.served_name for e in self._stack.engines}
+        try:
+            token = self._bearer(engine)
+        except (StateError, OSError) as error:
+            now = self._clock.monotonic()
+            return CanaryResult(engine, generation, CanaryVerdict.NEUTRAL, f"no token: {error}", now, now)
+        return await probe(
+            self._paths.probe_socket,
+            engine=engine,
+            model=models.get(engine, ""),
+            generation=generation,
+            token=token,
+            first_token_timeout_seconds=first_token_timeout_seconds,
+            timeout_seconds=timeout_seconds,
+            clock=self._clock,
+        )
+
+    async def requests_active(self) -> int:
+        """Return how many requests the public listener has open."""
+        stats = await self._admin.stats(r"^http\.gw\.downstream_rq_active$")
+        return int(stats.get("http.gw.downstream_rq_active", "0"))
+
+    async def drain_listeners(self) -> None:
+        """Ask clients to go elsewhere (``connection: close``); serving goes on until Envoy is stopped."""
+        await self._admin.request("POST", "/drain_listeners?graceful&skip_exit")
+
+
+def _version_stat(path: str) -> str:
+    if path == RTDS_PATH:
+        return "runtime.version_text"
+    if path == RDS_PATH:
+        return "http.gw.rds.gw_routes.version_text"
+    return f"cluster.{path.removeprefix('dyn/eds_').removesuffix('.json')}.version_text"

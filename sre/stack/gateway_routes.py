@@ -1,0 +1,259 @@
+"""
+Routes: which path, which pool, and the refusals.
+
+Order of a decision: path allowed → information paths → body readable → model known → breaker of the pool (one route
+and one runtime key per reason, so that the reason in the answer is never an older one) → offline shedding → engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from sre.actions.types import PoolDesired, RejectReason
+from sre.stack.gateway_names import (
+    RATE_LIMIT_KEY,
+    REASON_HEADER,
+    REJECTED_HEADER,
+    ROUTES,
+    SHED_OFFLINE_KEY,
+    Document,
+    GatewayPlan,
+    complete,
+    pool_cluster,
+    reject_key,
+)
+
+METADATA = "llm"
+"""Namespace of what was read from the request body."""
+INFORMATION_PATHS = frozenset({"/health", "/version", "/v1/models"})
+"""GETs that no engine step is needed for: they pass an open breaker and say nothing about an engine."""
+BATCH_PATHS = {"/v1/batch/completions": "/v1/completions", "/v1/batch/chat/completions": "/v1/chat/completions"}
+"""Offline forms of the API: the same engine route, always counted as offline."""
+OFFLINE_RETRY_AFTER_SECONDS = 30
+RATE_LIMIT_FILTER = "envoy.filters.http.local_ratelimit"
+RATE_LIMIT_TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+
+MESSAGES = {
+    RejectReason.HANG: "the engine is not making progress",
+    RejectReason.ENGINE_DEAD: "the engine is not running",
+    RejectReason.GPU_MEMORY: "GPU memory is nearly exhausted",
+    RejectReason.GPU_TEMPERATURE: "the GPU is too hot",
+    RejectReason.FAILED_BATCHES: "batches keep failing",
+    RejectReason.ERROR_RATIO: "too many requests fail",
+    RejectReason.RULE: "a protection rule fired",
+    RejectReason.MANUAL: "an operator closed the service",
+    RejectReason.RAMP: "the service is coming back and admits part of the traffic",
+    RejectReason.LATCHED: "the service waits for an operator",
+}
+
+
+def error_body(message: str, kind: str, code: str) -> str:
+    """An error in OpenAI's form."""
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def header(key: str, value: str) -> Document:
+    return {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+
+
+def _refuse(
+    status: int, message: str, kind: str, code: str, reason: str, retry_after_seconds: int | None = None
+) -> Document:
+    """A route's answer of our own; marked so that nobody takes it for the engine's."""
+    headers = [header("content-type", "application/json"), header(REASON_HEADER, reason), header(REJECTED_HEADER, "1")]
+    if retry_after_seconds is not None:
+        headers.append(header("retry-after", str(retry_after_seconds)))
+    return {
+        "direct_response": {"status": status, "body": {"inline_string": error_body(message, kind, code)}},
+        "response_headers_to_add": headers,
+        # A refusal takes no token from the bucket.
+        "typed_per_filter_config": {
+            RATE_LIMIT_FILTER: {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": True}
+        },
+    }
+
+
+def _allowed(paths: tuple[str, ...]) -> str:
+    return "(?:" + "|".join(re.escape(p) for p in sorted(paths)) + r")(?:\?.*)?"
+
+
+def _model(value: Document, *, invert: bool = False) -> Document:
+    return {"filter": METADATA, "path": [{"key": "model"}], "value": value, "invert": invert}
+
+
+def _share(key: str, default: int = 0) -> Document:
+    return {"default_value": {"numerator": default, "denominator": "HUNDRED"}, "runtime_key": key}
+
+
+def _route_action(plan: GatewayPlan, pool: str, *, high: bool = False, rewrite: str | None = None) -> Document:
+    gateway = plan.stack.gateway
+    engines = plan.stack.pools[pool]
+    retry: Document = {
+        "retry_on": "connect-failure,refused-stream,reset-before-request,retriable-status-codes",
+        "retriable_status_codes": [503],
+        "num_retries": gateway.retries,
+        "per_try_idle_timeout": f"{gateway.first_byte_timeout_seconds}s",
+        "host_selection_retry_max_attempts": 5,
+        "retry_host_predicate": [
+            {
+                "name": "envoy.retry_host_predicates.previous_hosts",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+                },
+            }
+        ],
+    }
+    if len(engines) == 1 or gateway.retries == 0:
+        # Nobody else could answer: a second try is only for a connection that the engine closed while idle.
+        retry = {
+            "retry_on": "reset-before-request",
+            "num_retries": 1,
+            "per_try_idle_timeout": f"{gateway.first_byte_timeout_seconds}s",
+        }
+    action: Document = {"cluster": pool_cluster(pool), "timeout": "0s", "retry_policy": retry}
+    if any(plan.addresses[e.name].hostname for e in engines if e.name in plan.addresses):
+        action["auto_host_rewrite"] = True
+    if high:
+        action["priority"] = "HIGH"
+    if rewrite is not None:
+        action["prefix_rewrite"] = rewrite
+    return action
+
+
+def _pool_routes(plan: GatewayPlan, desired: PoolDesired, models: list[Document]) -> list[Document]:
+    pool = desired.pool
+    match: Document = {"prefix": "/"}
+    if models:
+        match["dynamic_metadata"] = models
+    routes: list[Document] = []
+    for reason in RejectReason:
+        refusal = _refuse(
+            503,
+            f"{MESSAGES[reason]}; new requests are refused, try again later",
+            "service_unavailable",
+            "circuit_open" if reason is not RejectReason.RAMP else "circuit_half_open",
+            reason.value,
+            desired.retry_after_seconds,
+        )
+        routes.append({"match": {**match, "runtime_fraction": _share(reject_key(pool, reason))}, **refusal})
+    shed = _refuse(
+        503, "offline traffic is shed", "overloaded_error", "shed_offline", "shed_offline", OFFLINE_RETRY_AFTER_SECONDS
+    )
+    share = _share(SHED_OFFLINE_KEY)
+    if plan.stack.gateway.trust_client_priority:
+        offline = {"name": "x-request-type", "string_match": {"exact": "offline", "ignore_case": True}}
+        routes.append({"match": {**match, "headers": [offline], "runtime_fraction": share}, **shed})
+    for path, rewrite in BATCH_PATHS.items():
+        if path in plan.stack.gateway.allowed_paths:
+            batch = {k: v for k, v in match.items() if k != "prefix"} | {"path": path}
+            routes.append({"match": {**batch, "runtime_fraction": share}, **shed})
+            routes.append({"match": batch, "route": _route_action(plan, pool, rewrite=rewrite)})
+    if plan.stack.gateway.trust_client_priority:
+        vip = {"name": "x-priority", "string_match": {"exact": "high", "ignore_case": True}}
+        routes.append({"match": {**match, "headers": [vip]}, "route": _route_action(plan, pool, high=True)})
+    routes.append({"match": match, "route": _route_action(plan, pool)})
+    return routes
+
+
+def _information_routes(plan: GatewayPlan) -> list[Document]:
+    """With one pool its engine answers; with several, the gateway lists the models itself."""
+    pools = list(plan.stack.pools)
+    get = {"name": ":method", "string_match": {"safe_regex": {"regex": "GET|HEAD"}}}
+    routes: list[Document] = []
+    for path in sorted(INFORMATION_PATHS & set(plan.stack.gateway.allowed_paths)):
+        match = {"path": path, "headers": [get]}
+        if path == "/v1/models" and len(pools) > 1:
+            body = {
+                "object": "list",
+                "data": [{"id": p, "object": "model", "created": 0, "owned_by": "sre"} for p in pools],
+            }
+            routes.append(
+                {
+                    "match": match,
+                    "direct_response": {"status": 200, "body": {"inline_string": json.dumps(body)}},
+                    "response_headers_to_add": [header("content-type", "application/json")],
+                }
+            )
+        else:
+            routes.append({"match": match, "route": _route_action(plan, pools[0])})
+    return routes
+
+
+def route_configuration(plan: GatewayPlan) -> Document:
+    """Return the routes of the public listener for ``plan``."""
+    gateway = plan.stack.gateway
+    pools = complete(plan.stack, plan.desired).pools
+    present = {"present_match": True}
+    not_allowed = {
+        "name": ":path",
+        "string_match": {"safe_regex": {"regex": _allowed(gateway.allowed_paths)}},
+        "invert_match": True,
+    }
+    routes: list[Document] = [
+        {
+            "match": {"prefix": "/", "headers": [not_allowed]},
+            **_refuse(404, "no such path on this gateway", "not_found_error", "path_not_found", "path_not_allowed"),
+        },
+        *_information_routes(plan),
+        {
+            "match": {
+                "prefix": "/",
+                "dynamic_metadata": [{"filter": METADATA, "path": [{"key": "bad"}], "value": present}],
+            },
+            **_refuse(
+                400,
+                "the request body is not JSON, or content-type is not application/json",
+                "invalid_request_error",
+                "invalid_json",
+                "invalid_json",
+            ),
+        },
+    ]
+    unknown = _refuse(
+        404,
+        f"no such model; this gateway serves: {', '.join(p.pool for p in pools)}",
+        "invalid_request_error",
+        "model_not_found",
+        "model_not_found",
+    )
+    if len(pools) == 1:
+        other = [_model(present), _model({"string_match": {"exact": pools[0].pool}}, invert=True)]
+        routes.append({"match": {"prefix": "/", "dynamic_metadata": other}, **unknown})
+        routes.extend(_pool_routes(plan, pools[0], []))
+    else:
+        for pool in pools:
+            routes.extend(_pool_routes(plan, pool, [_model({"string_match": {"exact": pool.pool}})]))
+        routes.append({"match": {"prefix": "/", "dynamic_metadata": [_model(present)]}, **unknown})
+        missing = _refuse(
+            400,
+            f'the body names no model; write "model": one of {", ".join(p.pool for p in pools)}',
+            "invalid_request_error",
+            "model_required",
+            "model_required",
+        )
+        routes.append({"match": {"prefix": "/"}, **missing})
+    host: Document = {"name": "all", "domains": ["*"], "routes": routes}
+    if gateway.rate_limit_requests_per_second is not None:
+        host["typed_per_filter_config"] = {RATE_LIMIT_FILTER: _bucket(plan)}
+    return {"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": ROUTES,
+            "virtual_hosts": [host]}  # fmt: skip
+
+
+def _bucket(plan: GatewayPlan) -> Document:
+    """One token bucket for all requests; Envoy fills it at most every 50 ms, so slow rates fill one token at a time."""
+    gateway = plan.stack.gateway
+    rate = gateway.rate_limit_requests_per_second or 1.0
+    tokens = max(1, round(rate * 0.05))
+    return {
+        "@type": RATE_LIMIT_TYPE,
+        "stat_prefix": "gw_rl",
+        "token_bucket": {
+            "max_tokens": max(tokens, gateway.rate_limit_burst),
+            "tokens_per_fill": tokens,
+            "fill_interval": f"{tokens / rate:.6f}s",
+        },
+        "filter_enabled": _share("gw.rl.enabled", 100),
+        "filter_enforced": _share(RATE_LIMIT_KEY, 100),
+        "response_headers_to_add": [],
+    }
