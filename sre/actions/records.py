@@ -78,3 +78,15 @@ class OutboxRow:
     created_wall: float
     age_seconds: float
     sent_wall: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLoad:
+    """What one channel has not got yet."""
+
+    channel: str
+    pending: int
+    """Held, waiting and under way."""
+    dead: int
+    oldest_seconds: float | None
+    """Age of the oldest pending one; None when none is."""

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
+from sre.actions.records import OutboxLoad, OutboxMessage, OutboxRow, OutboxState
 from sre.notify.envelope import message_from_json, message_to_json
 
 FINISHED_KEPT = 5_000
@@ -130,10 +130,16 @@ def finish(
     error: str | None = None,
     retry_after_seconds: float = 0.0,
 ) -> bool:
-    """Record how a delivery by ``owner`` ended; False if the row is not (any more) leased to it."""
+    """
+    Record how a delivery by ``owner`` ended; False if the row is finished, or leased to another now.
+
+    The row need not be leased: a sender that could not write then tells the outcome later.
+    """
     cursor = connection.execute(
-        "UPDATE outbox SET state = ?, lease_owner = NULL, last_error = ?, boot_id = ?, due_at = ?, sent_wall = ?"
-        " WHERE id = ? AND state = 'sending' AND lease_owner = ?",
+        "UPDATE outbox SET state = ?, lease_owner = NULL, last_error = ?,"
+        " attempts = attempts + CASE state WHEN 'sending' THEN 0 ELSE 1 END, boot_id = ?, due_at = ?, sent_wall = ?"
+        " WHERE id = ? AND (state IN ('held', 'pending')"
+        "  OR (state = 'sending' AND (lease_owner = ? OR boot_id != ? OR due_at <= ?)))",
         (
             state.value,
             error[:LONGEST_ERROR] if error else None,
@@ -142,6 +148,8 @@ def finish(
             now.wall if state is OutboxState.SENT else None,
             row_id,
             owner,
+            now.boot_id,
+            now.monotonic,
         ),
     )
     if state is OutboxState.PENDING:
@@ -235,6 +243,18 @@ def select(
         f"SELECT {COLUMNS} FROM outbox WHERE {' AND '.join(clauses)} ORDER BY id DESC LIMIT ?", (*args, limit)
     )
     return [as_row(columns, now) for columns in reversed(rows.fetchall())]
+
+
+def load(connection: sqlite3.Connection, now: Now) -> list[OutboxLoad]:
+    """Return what waits and what is dead, per channel."""
+    waits = "state IN ('held', 'pending', 'sending')"
+    rows = connection.execute(
+        f"SELECT channel, sum({waits}), sum(state = 'dead'),"
+        f" max(CASE WHEN {waits} THEN CASE WHEN created_boot = ? THEN ? - created_at ELSE ? - created_wall END END)"
+        " FROM outbox WHERE state IN ('held', 'pending', 'sending', 'dead') GROUP BY channel ORDER BY channel",
+        (now.boot_id, now.monotonic, now.wall),
+    )
+    return [OutboxLoad(str(channel), int(pending), int(dead), oldest) for channel, pending, dead, oldest in rows]
 
 
 def as_row(columns: Sequence[object], now: Now) -> OutboxRow:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sre.actions.records import JournalRow, OutboxRow, OutboxState
+from sre.actions.records import JournalRow, OutboxLoad, OutboxRow, OutboxState
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
 from sre.adapters.store import schema
@@ -129,6 +129,12 @@ class StoreReader:
             for state, count in connection.execute("SELECT state, count(*) FROM outbox GROUP BY state"):
                 counts[OutboxState(state)] = int(count)
         return counts
+
+    def outbox_load(self) -> Sequence[OutboxLoad]:
+        """What waits and what is dead per channel that has any."""
+        now = self._now()
+        with self._reading() as connection:
+            return outbox_table.load(connection, now)
 
     def peek_due(self, *, channels: Collection[str], exclude: Collection[int] = ()) -> Sequence[OutboxRow]:
         """The oldest due message per channel, without taking it: for a sender that cannot write."""

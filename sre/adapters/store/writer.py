@@ -172,7 +172,7 @@ class GuardStore(_Writing):
         return rows
 
     def mark_sent(self, row_id: int, *, owner: str) -> bool:
-        """Record that the provider accepted it; False if ``owner`` holds no lease on it any more."""
+        """Record that the provider accepted it; False if it is finished already, or leased to another now."""
         return self._finish(row_id, owner=owner, state=OutboxState.SENT)
 
     def mark_failed(self, row_id: int, *, owner: str, error: str, retry_after_seconds: float) -> bool:

@@ -1,0 +1,171 @@
+"""What is told about an incident: one list of events, and a text for a person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sre.actions.records import JournalRow, OutboxRow, OutboxState
+from sre.incidents.records import Incident
+
+EVIDENCE_LINES_SHOWN = 15
+
+HEADLINE_FACTS = ("scope", "reason", "severity", "summary")
+NOT_FACTS = ("id", "opened_wall", "resolved_wall")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened, whoever recorded it."""
+
+    at_wall: float
+    source: str
+    """timeline | journal | outbox"""
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that is known about one incident."""
+
+    incident: Incident
+    events: Sequence[Event]
+    notifications: Sequence[OutboxRow]
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    """Text by name."""
+    kernel_lines: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    """What could not be read, as sentences."""
+
+
+def events(incident: Incident, journal: Sequence[JournalRow], outbox: Sequence[OutboxRow]) -> list[Event]:
+    """Return everything recorded about ``incident`` in order of wall time."""
+    found = [Event(e.at_wall, "timeline", e.kind, e.text) for e in incident.timeline]
+    for row in journal:
+        entry = row.entry
+        what = f"{entry.action} {entry.target}" if entry.action else entry.target
+        found.append(Event(entry.at_wall, "journal", entry.kind, f"{what}: {entry.reason}"))
+    for message in outbox:
+        found.append(Event(message.created_wall, "outbox", "queued", f"{message.message.event} for {message.channel}"))
+        if message.sent_wall is not None:
+            after = max(0.0, message.sent_wall - message.created_wall)
+            text = f"{message.message.event} to {message.channel}, {after:.1f} s after it was queued"
+            found.append(Event(message.sent_wall, "outbox", "sent", text))
+    return sorted(found, key=lambda event: event.at_wall)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return ``report`` as a JSON-able mapping."""
+    incident = report.incident
+    return {
+        "id": incident.id,
+        "opened_wall": incident.opened_wall,
+        "resolved_wall": incident.resolved_wall,
+        "facts": dict(incident.facts),
+        "in_flight": None if incident.contexts is None else len(incident.contexts),
+        "contexts": incident.contexts,
+        "events": [asdict(event) for event in report.events],
+        "notifications": [notification_json(row) for row in report.notifications],
+        "evidence": dict(report.evidence),
+        "kernel_lines": list(report.kernel_lines),
+        "problems": [*incident.damage, *report.problems],
+    }
+
+
+def notification_json(row: OutboxRow) -> dict[str, Any]:
+    """Return a message of the outbox as a JSON-able mapping, without its text."""
+    return {
+        "id": row.id,
+        "incident_id": row.message.incident_id,
+        "event": row.message.event,
+        "channel": row.channel,
+        "level": row.level,
+        "state": row.state.value,
+        "attempts": row.attempts,
+        "last_error": row.last_error,
+        "created_wall": row.created_wall,
+        "sent_wall": row.sent_wall,
+    }
+
+
+def as_text(report: Report) -> str:
+    """Return ``report`` for a person at a terminal."""
+    incident = report.incident
+    lines = [*_head(incident), *_facts(incident), "", "in flight when it opened"]
+    lines += _contexts(incident)
+    lines += ["", "what happened (UTC)", *timeline_lines(report.events, began=incident.opened_wall)]
+    lines += ["", "notifications", *(_notification(row) for row in report.notifications)]
+    if not report.notifications:
+        lines.append("  none recorded")
+    for name, text in report.evidence.items():
+        shown = text.rstrip("\n").splitlines()[-EVIDENCE_LINES_SHOWN:]
+        lines += ["", f"evidence {name} (last {len(shown)} lines)", *(f"  {line}" for line in shown)]
+    if report.kernel_lines:
+        lines += ["", "kernel log, NVIDIA driver", *(f"  {line}" for line in report.kernel_lines)]
+    problems = [*incident.damage, *report.problems]
+    if problems:
+        lines += ["", "could not be read", *(f"  {problem}" for problem in problems)]
+    return "\n".join(lines)
+
+
+def timeline_lines(found: Sequence[Event], *, began: float) -> list[str]:
+    """Return ``found`` one a line, with the time since ``began``."""
+    if not found:
+        return ["  nothing recorded"]
+    return [
+        f"  {moment(event.at_wall)}  {event.at_wall - began:+9.2f} s  {event.kind:<14} {event.text}" for event in found
+    ]
+
+
+def moment(wall: float) -> str:
+    """Return UTC as people write it, to the second."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _head(incident: Incident) -> list[str]:
+    facts = incident.facts
+    state = f"resolved {moment(incident.resolved_wall)}" if incident.resolved_wall is not None else "open"
+    lines = [f"{incident.id}  {state}"]
+    lines += [f"  {name + ':':<10} {_value(facts[name])}" for name in HEADLINE_FACTS if name in facts]
+    lines.append(f"  {'opened:':<10} {moment(incident.opened_wall)} UTC")
+    if incident.resolved_wall is not None:
+        lines.append(f"  {'lasted:':<10} {max(0.0, incident.resolved_wall - incident.opened_wall):.1f} s")
+    return lines
+
+
+def _facts(incident: Incident) -> list[str]:
+    rest = [name for name in incident.facts if name not in HEADLINE_FACTS + NOT_FACTS]
+    if not rest:
+        return []
+    return ["", "what was seen", *(f"  {name}: {_value(incident.facts[name])}" for name in rest)]
+
+
+def _contexts(incident: Incident) -> list[str]:
+    if incident.contexts is None:
+        return ["  not recorded"]
+    shown = incident.contexts[:10]
+    lines = [f"  {len(incident.contexts)} requests"]
+    lines += [
+        f"    {c.get('request_id')}  {c.get('path')}  {c.get('model')}  from {c.get('client')}"
+        f"  {c.get('bytes_sent')} bytes sent"
+        for c in shown
+    ]
+    if len(incident.contexts) > len(shown):
+        lines.append(f"    and {len(incident.contexts) - len(shown)} more in contexts.jsonl")
+    return lines
+
+
+def _notification(row: OutboxRow) -> str:
+    line = f"  {row.message.event:<9} {row.channel:<16} {row.state.value}"
+    if row.state is OutboxState.SENT and row.sent_wall is not None:
+        return f"{line} {moment(row.sent_wall)}"
+    tries = f", {row.attempts} tries" if row.attempts else ""
+    return f"{line}{tries}{': ' + row.last_error if row.last_error else ''}"
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
