@@ -1,1 +1,1 @@
-"""Faults as data: plan, targets, revert steps, journal records. Pure; ``control`` runs them."""
+"""Fault injection, the pure part: what a fault is, whether it may be injected, its plan, its verdict."""

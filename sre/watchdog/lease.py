@@ -125,7 +125,7 @@ class Lease:
             os.write(self._beat_fd, LEAVE)
         os.close(self._beat_fd)
         try:
-            self._process.wait(timeout_seconds)
+            self._process.wait(0 if self.bond is Bond.SILENT else timeout_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
