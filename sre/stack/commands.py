@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sre.settings.base import SECRET_REFERENCE
 from sre.settings.secrets import is_secret_name
@@ -15,6 +16,9 @@ VLLM_API_SERVER = "vllm.entrypoints.openai.api_server"
 SIMULATED_ENGINE = "sre.servers.simulated_engine"
 API_KEY_VARIABLE = "VLLM_API_KEY"
 """Where vLLM reads its API key when it is not an argument: arguments can be read by every user of the machine."""
+
+FAULT_MIDDLEWARE = "sre_fault_hook.FaultHook"
+FAULT_FILE_VARIABLE = "SRE_FAULT_FILE"
 
 ENGINE_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -47,7 +51,19 @@ def with_ports(stack: StackSettings, ports: Mapping[str, int]) -> StackSettings:
     return stack.model_copy(update={"engines": engines})
 
 
-def vllm_command(engine: EngineSettings, *, python: str, model_is_folder: bool) -> Command:
+@dataclass(frozen=True, slots=True)
+class FaultHook:
+    """Our middleware in a vLLM that asked for it (``fault_hook: true``)."""
+
+    python_path: str
+    """PYTHONPATH with the folder of the middleware first."""
+    fault_file: str
+    """Where it reads the faults it acts out."""
+
+
+def vllm_command(
+    engine: EngineSettings, *, python: str, model_is_folder: bool, hook: FaultHook | None = None
+) -> Command:
     """
     Return the command of a vLLM API server, GPU or CPU build.
 
@@ -74,8 +90,13 @@ def vllm_command(engine: EngineSettings, *, python: str, model_is_folder: bool) 
         if len(engine.gpus) > 1 and not _says_how_to_split(engine.args):
             argv += ["--tensor-parallel-size", str(len(engine.gpus))]
     argv += engine.args
+    if hook is not None:
+        argv += ["--middleware", FAULT_MIDDLEWARE]
     plain, secrets = _environment(engine)
-    return Command(tuple(argv), env | plain, defaults, secrets)
+    env |= plain
+    if hook is not None:
+        env |= {"PYTHONPATH": hook.python_path, FAULT_FILE_VARIABLE: hook.fault_file}
+    return Command(tuple(argv), env, defaults, secrets)
 
 
 def sim_command(engine: EngineSettings, *, python: str, gpu_file: str, fault_file: str) -> Command:
@@ -111,6 +132,11 @@ def sim_command(engine: EngineSettings, *, python: str, gpu_file: str, fault_fil
         argv += ["--api-key-env", API_KEY_VARIABLE]
     plain, secrets = _environment(engine)
     return Command(tuple(argv), ENGINE_ENVIRONMENT | plain, {}, secrets)
+
+
+def reachable_host(host: str) -> str:
+    """Where to connect to something that listens on ``host``: every address means loopback for us."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
 
 
 def _port(engine: EngineSettings) -> int:
