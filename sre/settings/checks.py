@@ -16,6 +16,8 @@ Finding = tuple[Location, str]
 """Where, and the sentence: *what is wrong; what to write instead*."""
 
 RATIO_SIGNALS = frozenset({"gpu_memory_used_ratio", "error_ratio", "kv_cache_usage_ratio"})
+RESERVED_NAMES = frozenset({"gateway", "guard", "supervisor"})
+"""Names of processes and log files of ours (``sre.stack.processes`` has the same; a test compares them)."""
 OWN_ARGUMENTS = ("--host", "--port", "--model", "--served-model-name")
 """Arguments of vLLM that sre writes itself."""
 
@@ -44,6 +46,8 @@ def errors(root: Root) -> Iterator[Finding]:
 
 
 def _engine_errors(engine: EngineSettings) -> Iterator[Finding]:
+    if engine.name in RESERVED_NAMES:
+        yield ("name",), f'"{engine.name}" names a process of sre itself; choose another name'
     if engine.url is not None:
         problem = _url_problem(engine.url)
         if problem:

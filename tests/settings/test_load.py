@@ -197,3 +197,10 @@ def test_a_secret_written_by_mistake_is_never_repeated(where: str, secret: str) 
     except ConfigError as error:
         message = str(error)
     assert secret not in message
+
+
+def test_reserved_names_are_those_of_the_processes() -> None:
+    from sre.settings.checks import RESERVED_NAMES
+    from sre.stack import processes
+
+    assert processes.RESERVED_NAMES == RESERVED_NAMES
