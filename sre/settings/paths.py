@@ -44,6 +44,11 @@ class StatePaths:
         return self.run / "processes.json"
 
     @property
+    def ports(self) -> Path:
+        """Ports chosen for engines to which sre.yaml gives none."""
+        return self.root / "ports.json"
+
+    @property
     def gpu_overlay(self) -> Path:
         """GPU values that a chaos fault puts over the real ones, with an expiry."""
         return self.run / "gpu-overlay.json"
