@@ -109,7 +109,12 @@ def as_text(report: Report) -> str:
     problems = [*incident.damage, *report.problems]
     if problems:
         lines += ["", "could not be read", *(f"  {problem}" for problem in problems)]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without control characters: logs and clients must not steer the reader's terminal."""
+    return "".join(c if c == "\n" or c.isprintable() else "?" for c in text.replace("\t", "    "))
 
 
 def timeline_lines(found: Sequence[Event], *, began: float) -> list[str]:

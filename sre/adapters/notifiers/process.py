@@ -8,11 +8,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sre.errors import ConfigError
+from sre.notify.channels import recipient_problems, url_problems
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.redaction import redact, secrets_of_url
@@ -28,13 +29,12 @@ LONGEST_STDERR_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class ChannelCheck:
-    """What Apprise makes of a channel's URL, without sending. ``shown`` is the URL without secrets."""
+    """What is to be said about a channel's URL before anything is sent."""
 
-    usable: bool
     shown: str
-    targets: int
-    """Recipients the URL names."""
-    warnings: str
+    """The URL without secrets; empty when Apprise cannot use it."""
+    problems: Sequence[str]
+    """Empty when it can be used; sentences without secrets."""
 
 
 class AppriseSender:
@@ -59,15 +59,21 @@ class AppriseSender:
 
     async def check(self, channel: ChannelSettings) -> ChannelCheck:
         """
-        Parse the channel's URL as a delivery would; send nothing.
+        Parse the channel's URL as a delivery would; send nothing. Never raises but CancelledError.
 
-        Raises:
-            ConfigError: The secret cannot be found.
+        What Apprise only warns of (a malformed number that it skips) is a problem here: the page would go nowhere.
         """
-        result, answer = await self._run({"mode": "check"}, self._url(channel), channel.timeout_seconds)
+        try:
+            url = self._url(channel)
+        except ConfigError as error:
+            return ChannelCheck("", error.problems)
+        problems = list(url_problems(url))
+        result, answer = await self._run({"mode": "check"}, url, channel.timeout_seconds)
+        if result.detail:
+            problems.append(result.detail)
         if result.verdict is not Verdict.DELIVERED:
-            return ChannelCheck(False, "", 0, result.detail)
-        return ChannelCheck(True, str(answer["shown"]), int(answer["targets"]), result.detail)
+            return ChannelCheck("", problems)
+        return ChannelCheck(str(answer["shown"]), [*problems, *recipient_problems(int(answer["targets"]))])
 
     def _url(self, channel: ChannelSettings) -> str:
         return resolve_secret(channel.url, f"notify channel {channel.name}: url", self._environ)

@@ -1,0 +1,250 @@
+"""sre notify: are the channels right, does a message arrive, what is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sre.cli.app import App, output_option, pass_app
+from sre.errors import ConfigError, ExitCode, Refused
+
+if TYPE_CHECKING:
+    from sre.actions.records import OutboxRow
+    from sre.actions.types import Message
+    from sre.adapters.store import OutboxDesk, StoreReader
+    from sre.settings.notify import ChannelSettings
+
+NO_CHANNELS = "no channel is configured: nobody is told of an incident; add one under notify.channels in sre.yaml"
+
+
+@click.group()
+def notify() -> None:
+    """Check and test channels; look after the outbox."""
+
+
+@notify.command()
+@output_option
+@pass_app
+def check(app: App, output: str) -> int:
+    """Check every channel without sending: secrets there, URLs understood, one recipient each. Exit 2 if not."""
+    channels = app.settings().notify.channels
+    if not channels:
+        app.emit(output, [], NO_CHANNELS)
+        return ExitCode.NO
+    results = asyncio.run(_check(channels))
+    app.emit(
+        output,
+        results,
+        "\n".join(f"{r['name']:<16} {r['kind']:<8} {'; '.join(r['problems']) or 'ok  ' + r['shown']}" for r in results),
+    )
+    return ExitCode.USAGE if any(r["problems"] for r in results) else ExitCode.OK
+
+
+@notify.command()
+@click.argument("channel", required=False)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+@output_option
+@pass_app
+def test(app: App, channel: str | None, dry_run: bool, output: str) -> int:
+    """Send a test message to CHANNEL, or to all. Exit 3 if a provider does not accept it."""
+    from sre.notify.forms import render
+
+    channels = _chosen(app, channel)
+    if not channels:
+        app.emit(output, [], NO_CHANNELS)
+        return ExitCode.NO
+    message = _test_message(time.time())
+    if dry_run:
+        forms = [(c.name, render(message, c.kind)) for c in channels]
+        app.emit(
+            output,
+            [{"name": name, "title": form.title, "body": form.body} for name, form in forms],
+            "\n\n".join("\n".join(filter(None, (f"to {name}:", form.title, form.body))) for name, form in forms),
+        )
+        return ExitCode.OK
+    results = asyncio.run(_send(channels, message))
+    app.emit(
+        output,
+        results,
+        "\n".join(
+            f"{r['name']:<16} {r['verdict']} in {r['seconds']:.1f} s{': ' + r['detail'] if r['detail'] else ''}"
+            for r in results
+        ),
+    )
+    return ExitCode.OK if all(r["verdict"] == "delivered" for r in results) else ExitCode.NO
+
+
+@notify.group()
+def outbox() -> None:
+    """Messages on their way, and those given up."""
+
+
+@outbox.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also what was sent, superseded or dropped.")
+@output_option
+@pass_app
+def list_messages(app: App, everything: bool, output: str) -> int:
+    """List unsent messages. Exit 3 if one is dead: given up, nobody was told."""
+    from sre.actions.records import OutboxState
+    from sre.incidents.report import notification_json
+
+    unfinished = (OutboxState.HELD, OutboxState.PENDING, OutboxState.SENDING, OutboxState.DEAD)
+    with _reader(app) as store:
+        rows = store.outbox(states=None if everything else unfinished)
+    app.emit(output, [notification_json(row) for row in rows], lambda: _table(rows))
+    dead = [row.id for row in rows if row.state is OutboxState.DEAD]
+    if dead:
+        app.note(f"{len(dead)} dead: send again with sre notify outbox retry ID, or give up with … drop ID")
+    return ExitCode.NO if dead else ExitCode.OK
+
+
+@outbox.command()
+@click.argument("message_id", type=int)
+@output_option
+@pass_app
+def show(app: App, message_id: int, output: str) -> int:
+    """Show one message with its text and what its provider said."""
+    from sre.incidents.report import notification_json, printable
+    from sre.notify.envelope import message_to_json
+    from sre.notify.forms import long_text
+
+    with _reader(app) as store:
+        row = store.outbox_row(message_id)
+    if row is None:
+        raise Refused(f"outbox: no message {message_id}; see sre notify outbox list --all")
+    data = {**notification_json(row), "message": message_to_json(row.message)}
+    app.emit(output, data, lambda: printable("\n".join((_table([row]), "", long_text(row.message, row.opened)))))
+    return ExitCode.OK
+
+
+@outbox.command()
+@click.argument("message_id", type=int)
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@pass_app
+def retry(app: App, message_id: int, dry_run: bool) -> int:
+    """Send a waiting or dead message now, with all its tries again."""
+    return _change(app, message_id, "retry", dry_run=dry_run)
+
+
+@outbox.command()
+@click.argument("message_id", type=int)
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@pass_app
+def drop(app: App, message_id: int, dry_run: bool) -> int:
+    """Give a waiting or dead message up for good; it stays on record."""
+    return _change(app, message_id, "drop", dry_run=dry_run)
+
+
+def _change(app: App, message_id: int, verb: str, *, dry_run: bool) -> int:
+    from sre.actions.records import OutboxState
+
+    changeable = (OutboxState.HELD, OutboxState.PENDING, OutboxState.DEAD)
+    with _desk(app) as desk:
+        row = desk.outbox_row(message_id)
+        possible = row is not None and row.state in changeable
+        if possible and not dry_run:
+            possible = desk.retry(message_id) if verb == "retry" else desk.drop(message_id)
+    if row is None or not possible:
+        state = "there is no such message" if row is None else f"it is {row.state.value}"
+        raise Refused(f"outbox: message {message_id}: {state}; only held, pending and dead ones can be changed")
+    done = {"retry": "is sent as soon as the guard runs", "drop": "is given up"}[verb]
+    app.note(f"message {message_id} to {row.channel} {'could be changed: ' + verb if dry_run else done}")
+    return ExitCode.OK
+
+
+def _chosen(app: App, name: str | None) -> Sequence[ChannelSettings]:
+    channels = app.settings().notify.channels
+    if name is None:
+        return channels
+    chosen = [channel for channel in channels if channel.name == name]
+    if not chosen:
+        import difflib
+
+        known = [channel.name for channel in channels]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+        raise ConfigError([f"notify.channels: no channel {name!r}; {hint}"])
+    return chosen
+
+
+def _test_message(wall: float) -> Message:
+    from sre.actions.types import Message
+    from sre.incidents.report import moment
+
+    stamp = "".join(c for c in moment(wall) if c.isdigit())
+    return Message(
+        incident_id=f"test-{stamp[:8]}-{stamp[8:]}",
+        event="test",
+        severity="ticket",
+        scope="sre notify test",
+        reason="test",
+        summary="A test message; nothing is wrong.",
+        at_wall=wall,
+    )
+
+
+async def _check(channels: Sequence[ChannelSettings]) -> list[dict[str, Any]]:
+    from sre.adapters.notifiers.process import AppriseSender
+
+    sender = AppriseSender(os.environ)
+    checks = await asyncio.gather(*(sender.check(channel) for channel in channels))
+    return [
+        {"name": channel.name, "kind": channel.kind, "shown": found.shown, "problems": list(found.problems)}
+        for channel, found in zip(channels, checks, strict=True)
+    ]
+
+
+async def _send(channels: Sequence[ChannelSettings], message: Message) -> list[dict[str, Any]]:
+    from sre.adapters.notifiers.process import AppriseSender
+    from sre.notify.forms import render
+
+    sender = AppriseSender(os.environ)
+
+    async def one(channel: ChannelSettings) -> dict[str, Any]:
+        began = time.monotonic()
+        result = await sender(channel, render(message, channel.kind))
+        return {
+            "name": channel.name,
+            "verdict": result.verdict.value,
+            "detail": result.detail,
+            "seconds": round(time.monotonic() - began, 3),
+        }
+
+    return list(await asyncio.gather(*(one(channel) for channel in channels)))
+
+
+def _table(rows: Sequence[OutboxRow]) -> str:
+    from sre.incidents.report import moment, printable
+
+    if not rows:
+        return "no messages"
+    lines = [f"{'id':>5}  {'queued (UTC)':<19}  {'state':<10}  {'tries':>5}  {'channel':<16}  {'event':<9}  incident"]
+    for row in rows:
+        lines.append(
+            f"{row.id:>5}  {moment(row.created_wall)}  {row.state.value:<10}  {row.attempts:>5}  {row.channel:<16}"
+            f"  {row.message.event:<9}  {row.message.incident_id}"
+        )
+        if row.last_error:
+            lines.append(f"{'':>7}{row.last_error}")
+    return printable("\n".join(lines))
+
+
+def _reader(app: App) -> StoreReader:
+    from sre.adapters.clock import SystemClock
+    from sre.adapters.store import StoreReader
+    from sre.watchdog.processes import boot_id
+
+    return StoreReader.open_readonly(app.paths().guard_db, clock=SystemClock(), boot_id=boot_id())
+
+
+def _desk(app: App) -> OutboxDesk:
+    from sre.adapters.clock import SystemClock
+    from sre.adapters.store import OutboxDesk
+    from sre.watchdog.processes import boot_id
+
+    return OutboxDesk.open(app.paths().guard_db, clock=SystemClock(), boot_id=boot_id())
