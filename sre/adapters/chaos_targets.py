@@ -8,7 +8,7 @@ import math
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sre.chaos.catalogue import Fault
 from sre.chaos.plan import Plan, PlannedStep
 from sre.chaos.ports import Evidence, Target
 from sre.clock import Clock
-from sre.errors import ConfigError
+from sre.errors import ConfigError, DependencyError
 from sre.metrics import own
 from sre.metrics.signals import VLLM_REQUESTS_RUNNING, VLLM_STEPS
 from sre.settings.stack import EngineSettings
@@ -153,14 +153,20 @@ class StackWorld:
     async def successor(self, target: Target, timeout_seconds: float) -> Evidence:
         give_up = self._clock.monotonic() + timeout_seconds
         while True:
-            statuses = {status.name: status for status in await self._supervisor.engines()}
-            said = _not_yet(statuses.get(target.engine), target)
-            if said is None:
-                found = await self._probe_until(target, give_up, failing=False)
-                identity = statuses[target.engine].identity
-                return Evidence(found.seen, found.at, found.source, f"successor {identity}: {found.detail}")
+            status: EngineStatus | None = None
+            try:
+                statuses = await self._supervisor.engines()
+                status = next((s for s in statuses if s.name == target.engine), None)
+                said = _not_yet(status, target)
+            except DependencyError as error:
+                said = str(error)
+            if said is None and status is not None and status.identity is not None:
+                found = await self._probe_until(replace(target, port=status.port), give_up, failing=False)
+                return Evidence(
+                    found.seen, found.at, found.source, f"successor {_name(status.identity)}: {found.detail}"
+                )
             if self._clock.monotonic() >= give_up:
-                return Evidence(False, self._clock.monotonic(), "supervisor", said)
+                return Evidence(False, self._clock.monotonic(), "supervisor", said or "no process")
             await self._clock.sleep(LOOK_SECONDS)
 
     async def steady(self, fault: Fault, target: Target, plan: Plan, timeout_seconds: float) -> Evidence:
@@ -339,4 +345,8 @@ def _not_yet(status: EngineStatus | None, target: Target) -> str | None:
         return "the supervisor does not know the engine any more"
     if status.identity is None or status.identity == target.identity:
         return f"no new process yet ({status.process.value})"
-    return None if status.process is ProcessState.READY else f"new process {status.identity}: {status.process.value}"
+    return None if status.process is ProcessState.READY else f"{_name(status.identity)}: {status.process.value}"
+
+
+def _name(identity: ProcessIdentity) -> str:
+    return f"pid {identity.pid} (start ticks {identity.start_ticks})"
