@@ -29,9 +29,6 @@ ORPHAN_SCAN_EVERY = 15
 DRAIN_POLL_SECONDS = 0.1
 DRAIN_SAY_SECONDS = 2.0
 
-STOP_ORDER = (Role.GUARD, Role.ENGINE, Role.GATEWAY)
-"""The guard first, or it would answer the end of the engines; the gateway last, so that clients get an answer."""
-
 
 @dataclass(frozen=True, slots=True)
 class StackFacts:
@@ -93,7 +90,9 @@ class Supervisor:
 
     async def run(self) -> None:
         """
-        Adopt, start, keep running, and after ``request_stop`` drain and stop everything.
+        Adopt, start, keep running, and after ``request_stop`` drain and stop everything: the guard first, or it would
+        admit what we refuse and answer the end of the engines; then, with new requests refused and the open ones done,
+        the engines; the gateway last, so that clients get an answer to the end.
 
         Raises:
             LeftChanged: A process of ours could not be ended.
@@ -104,9 +103,10 @@ class Supervisor:
         others.append(asyncio.create_task(self._maintain()))
         try:
             await self._stop.wait()
+            await self._stop_role(Role.GUARD, tasks)
             await self._drain()
             self._enter_phase("stopping")
-            for role in STOP_ORDER:
+            for role in (Role.ENGINE, Role.GATEWAY):
                 await self._stop_role(role, tasks)
         finally:
             for task in others:
@@ -116,20 +116,21 @@ class Supervisor:
 
     async def stop_all(self) -> int:
         """
-        Stop what an earlier supervisor left running, without starting anything; return how many processes ran.
+        Stop what an earlier supervisor left running, without starting anything; return how many processes ran. A call
+        of ``request_stop`` before says how, one during it hurries.
 
         Raises:
             LeftChanged: A process of ours could not be ended.
         """
         await self.adopt()
         running = [unit for unit in self._units.values() if unit.identity is not None]
-        self._stop.set()
-        await self._drain()
-        self._enter_phase("stopping")
         for unit in self._units.values():
             unit.request_stop()
-        for role in STOP_ORDER:
-            await asyncio.gather(*(unit.run() for unit in self._units.values() if unit.spec.role is role))
+        await self._run_role(Role.GUARD)
+        await self._drain()
+        self._enter_phase("stopping")
+        for role in (Role.ENGINE, Role.GATEWAY):
+            await self._run_role(role)
         self._finish()
         return len(running)
 
@@ -144,14 +145,15 @@ class Supervisor:
 
     def request_stop(self, *, drain: bool = True, drain_timeout_seconds: float | None = None) -> None:
         """Begin to stop; called again, hurry: no more draining, short waits."""
-        if self._stop.is_set() or not drain:
+        if self._stop.is_set():
             self._hurry.set()
             for unit in self._units.values():
-                if self._stop.is_set():
-                    unit.hurry()
-        if not self._stop.is_set():
+                unit.hurry()
+        else:
             self._drain_wanted = drain
             self._drain_timeout_seconds = drain_timeout_seconds
+            if not drain:
+                self._hurry.set()
         self._stop.set()
         self._changed.set()
 
@@ -333,6 +335,14 @@ class Supervisor:
                 self._say("gateway", f"draining: {active} requests run, at most {deadline - now:.0f} s more")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), DRAIN_POLL_SECONDS)
+
+    async def _run_role(self, role: Role) -> None:
+        """Let the units of ``role``, which were asked to stop, do so."""
+        units = [unit for unit in self._units.values() if unit.spec.role is role]
+        if self._hurry.is_set():
+            for unit in units:
+                unit.hurry()
+        await asyncio.gather(*(unit.run() for unit in units))
 
     async def _stop_role(self, role: Role, tasks: Sequence[asyncio.Task[None]]) -> None:
         units = [unit for unit in self._units.values() if unit.spec.role is role]
