@@ -124,6 +124,7 @@ class Supervisor:
         """
         await self.adopt()
         running = [unit for unit in self._units.values() if unit.identity is not None]
+        self._stop.set()
         for unit in self._units.values():
             unit.request_stop()
         await self._run_role(Role.GUARD)

@@ -142,9 +142,7 @@ def managed_addresses(stack: StackSettings) -> dict[str, tuple[str, int]]:
     """(host, port) by name of the engines that we run, as the gateway is to reach them."""
     specs = {engine.name: engine for engine in stack.engines if engine.kind != "external"}
     return {
-        name: (reachable_host(engine.host), engine.port)
-        for name, engine in specs.items()
-        if engine.port is not None
+        name: (reachable_host(engine.host), engine.port) for name, engine in specs.items() if engine.port is not None
     }
 
 
