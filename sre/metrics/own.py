@@ -146,7 +146,7 @@ GPU_UTILIZATION = OwnMetric("sre_gpu_utilization_ratio", Kind.GAUGE, "Share of t
 GPU_POWER = OwnMetric("sre_gpu_power_watts", Kind.GAUGE, "Power drawn.", GPU_LABELS)
 GPU_READER_UP = OwnMetric("sre_gpu_reader_up", Kind.GAUGE, "1 while the process that reads the GPUs answers in time.")
 GPU_READER_REPLACED = OwnMetric(
-    "sre_gpu_reader_replaced_total", Kind.COUNTER, "Reader processes given up because a GPU call did not return."
+    "sre_gpu_reader_replaced_total", Kind.COUNTER, "GPU reader processes given up: a call did not return, or failed."
 )
 GPU_READER_STUCK = OwnMetric(
     "sre_gpu_reader_stuck_processes", Kind.GAUGE, "Killed reader processes that the kernel cannot end yet (state D)."

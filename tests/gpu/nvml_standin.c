@@ -2,7 +2,8 @@
  * A stand-in libnvidia-ml.so.1 for the tests: enough of NVML for the real nvidia-ml-py to talk to, without a GPU.
  *
  * The file named by SRE_NVML_STANDIN is read anew at each call: lines "KEY VALUE". Keys: count; FUNCTION.error (an
- * nvmlReturn_t for every GPU); FUNCTION.hang (the call never returns); I.FIELD for GPU I with FIELD one of total, free,
+ * nvmlReturn_t for every GPU); FUNCTION.hang (the call never returns, and the control file gets a neighbour with the
+ * ending .hung); I.FIELD for GPU I with FIELD one of total, free,
  * reserved (MiB), temperature, utilization, milliwatts, process_pid, process_mib, lost; I.FUNCTION.error for one GPU.
  */
 #include <stdio.h>
@@ -37,12 +38,21 @@ static long long of_gpu(int index, const char *field, long long otherwise) {
     return number(key, otherwise);
 }
 
+static void hang(void) {
+    char mark[4096];
+    FILE *file;
+    snprintf(mark, sizeof mark, "%s.hung", getenv("SRE_NVML_STANDIN"));
+    file = fopen(mark, "w");
+    if (file) fclose(file);
+    for (;;) pause();
+}
+
 /* What the call is to return; does not return at all when it is to hang. */
 static int verdict(const char *function, void *device) {
     char key[160];
     long long error;
     snprintf(key, sizeof key, "%s.hang", function);
-    while (number(key, 0)) pause();
+    if (number(key, 0)) hang();
     snprintf(key, sizeof key, "%s.error", function);
     error = number(key, SUCCESS);
     if (error == SUCCESS && device) {

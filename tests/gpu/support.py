@@ -28,6 +28,8 @@ class NvmlStandin:
         library = folder / "libnvidia-ml.so.1"
         subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True, timeout=60)
         self.control = folder / "standin.txt"
+        self.hung = folder / "standin.txt.hung"
+        """Exists once a call hung."""
         self.set()
 
     def set(self, values: Mapping[str, int] | None = None, /, **more: int) -> None:
