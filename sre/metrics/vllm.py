@@ -185,9 +185,7 @@ REQUEST_PREFILL_KV_COMPUTED_TOKENS = _histogram(
 REQUEST_NUM_PREEMPTIONS = _histogram(
     "vllm:request_num_preemptions", "Preemptions per finished request.", PREEMPTION_COUNTS
 )
-TIME_TO_FIRST_TOKEN = _histogram(
-    "vllm:time_to_first_token_seconds", "Arrival to first token, in seconds.", FIRST_TOKEN
-)
+TIME_TO_FIRST_TOKEN = _histogram("vllm:time_to_first_token_seconds", "Arrival to first token, in seconds.", FIRST_TOKEN)
 INTER_TOKEN_LATENCY = _histogram(
     "vllm:inter_token_latency_seconds", "Time between two tokens of a request, in seconds.", INTER_TOKEN
 )

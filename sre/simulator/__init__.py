@@ -1,1 +1,1 @@
-"""Model of an inference engine and of a GPU; time is passed in."""
+"""Model of an inference engine and its GPU: pure; time and randomness are passed in."""

@@ -1,8 +1,8 @@
 """
 Model of a GPU that is not there: memory, temperature and power from what the simulated engines do to it.
 
-Memory is what the engines say they hold; vLLM reserves its share at start, so it does not move with the load. The
-temperature approaches a level set by the utilization, exponentially. Nothing here is fitted to a card: the figures
+Memory is what the engines say they hold, at least the configured steady share, since vLLM reserves it at its start.
+Engines on one GPU divide it among them, as an operator would have to configure it. The temperature approaches a level set by the utilization, exponentially. Nothing here is fitted to a card: the figures
 only have the order of a data-centre GPU, so that rules, drills and dashboards meet plausible values.
 """
 
@@ -26,7 +26,7 @@ class GpuModel:
     One simulated GPU.
 
     Attributes:
-        memory_used_ratio: Share of memory that an engine holds when it does not say how much it holds.
+        memory_used_ratio: Share of the memory that is taken at least while an engine lives.
         load_temperature_celsius: Steady temperature at utilization 1.
     """
 
@@ -67,10 +67,9 @@ def state(
     Args:
         temperature_before_celsius: None at first: the temperature is then the steady one of the present load.
     """
-    silent = sum(1 for load in loads if not load.memory_used_bytes)
-    assumed = int(model.memory_total_bytes * model.memory_used_ratio) // silent if silent else 0
-    processes = tuple((load.pid, load.memory_used_bytes or assumed) for load in loads)
-    used = min(model.memory_total_bytes, DRIVER_BYTES + sum(max(0, held) for _, held in processes))
+    reserved = int(model.memory_total_bytes * model.memory_used_ratio)
+    processes = tuple((load.pid, max(load.memory_used_bytes or 0, reserved) // len(loads)) for load in loads)
+    used = min(model.memory_total_bytes, DRIVER_BYTES + sum(held for _, held in processes))
     utilization = min(1.0, max(0.0, math.fsum(load.utilization_ratio for load in loads)))
     target = model.idle_temperature_celsius + utilization * (
         model.load_temperature_celsius - model.idle_temperature_celsius

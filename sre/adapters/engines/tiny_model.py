@@ -121,7 +121,9 @@ def main(argv: list[str]) -> int:
     try:
         make_tiny_model(Path(argv[1]).absolute())
     except ImportError as error:
-        sys.stderr.write(f"tiny_model: {error.name} is missing in {sys.executable}; run with the Python that has vLLM\n")
+        sys.stderr.write(
+            f"tiny_model: {error.name} is missing in {sys.executable}; run with the Python that has vLLM\n"
+        )
         return 1
     except OSError as error:
         sys.stderr.write(f"tiny_model: {argv[1]}: {error.strerror}; choose a folder that can be written\n")
