@@ -14,13 +14,12 @@ from prometheus_client.samples import Sample
 
 from sre.actions.ports import EngineSample
 from sre.clock import Clock
+from sre.metrics import vllm
 from sre.metrics.signals import (
     ENGINE_SOURCES,
     SIGNALS,
     STEPS_TOTAL,
     VLLM_AWAKE,
-    VLLM_SLEEP_STATE,
-    VLLM_SLEEP_STATE_LABEL,
     Aggregation,
     EngineSource,
 )
@@ -29,7 +28,7 @@ from sre.signals.types import NEVER, Reading, Seen
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """A full vLLM /metrics is about 0.1 MB per data-parallel rank."""
 
-_WANTED_NAMES = (*(name for source in ENGINE_SOURCES for name in source.metrics), VLLM_SLEEP_STATE)
+_WANTED_NAMES = (*(name for source in ENGINE_SOURCES for name in source.metrics), vllm.ENGINE_SLEEP_STATE.sample)
 _WANTED_LINES = tuple((name + end).encode() for name in _WANTED_NAMES for end in ("{", " "))
 """How a wanted line begins; the rest (buckets, _created, help) is never parsed: it is 99 % of the text."""
 
@@ -226,7 +225,7 @@ def parse(body: bytes, at: float) -> EngineSample:
     for sample in _samples(lines, broken):
         samples.setdefault(sample.name, []).append(sample)
     readings = {source.signal: _reading(source, samples, broken, at) for source in ENGINE_SOURCES}
-    return EngineSample(readings.pop(STEPS_TOTAL), readings, _asleep(samples.get(VLLM_SLEEP_STATE, ())))
+    return EngineSample(readings.pop(STEPS_TOTAL), readings, _asleep(samples.get(vllm.ENGINE_SLEEP_STATE.sample, ())))
 
 
 def _samples(lines: list[bytes], broken: set[str]) -> Iterable[Sample]:
@@ -267,5 +266,6 @@ def _reading(source: EngineSource, samples: Mapping[str, list[Sample]], broken: 
 def _asleep(states: Iterable[Sample]) -> bool:
     """Whether a rank sleeps: its series ``awake`` is 0, or a series of a sleep level is 1. NaN says nothing."""
     return any(
-        sample.value == (0.0 if sample.labels.get(VLLM_SLEEP_STATE_LABEL) == VLLM_AWAKE else 1.0) for sample in states
+        sample.value == (0.0 if sample.labels.get(vllm.ENGINE_SLEEP_STATE.labels[-1]) == VLLM_AWAKE else 1.0)
+        for sample in states
     )

@@ -9,22 +9,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-# Names in vLLM's /metrics. The catalogue of all of them, with types and buckets, is sre.metrics.vllm.
-VLLM_STEPS = "vllm:iteration_tokens_total_count"
-"""A histogram's count: one observation per engine step, the heartbeat. (The name looks like a counter; it is not.)"""
-VLLM_KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
-"""0..1 in spite of its name."""
+from sre.metrics import vllm
+
 VLLM_KV_CACHE_USAGE_OLD = "vllm:gpu_cache_usage_perc"
-"""Name of the same gauge in releases before 0.11; still answered by some."""
-VLLM_REQUESTS_RUNNING = "vllm:num_requests_running"
-VLLM_REQUESTS_WAITING = "vllm:num_requests_waiting"
-VLLM_PROMPT_TOKENS = "vllm:prompt_tokens_total"
-VLLM_GENERATION_TOKENS = "vllm:generation_tokens_total"
-VLLM_PREEMPTIONS = "vllm:num_preemptions_total"
-VLLM_SLEEP_STATE = "vllm:engine_sleep_state"
-"""One series per ``sleep_state``; 1 on the state that holds."""
-VLLM_SLEEP_STATE_LABEL = "sleep_state"
+"""Name of vllm:kv_cache_usage_perc in older releases."""
 VLLM_AWAKE = "awake"
+"""Value of the label ``sleep_state`` whose series is 1 while the engine does not sleep."""
 
 # Names of our signals.
 STEPS_TOTAL = "steps_total"
@@ -126,12 +116,13 @@ class EngineSource:
 
 
 ENGINE_SOURCES: tuple[EngineSource, ...] = (
-    EngineSource(STEPS_TOTAL, (VLLM_STEPS,)),
-    EngineSource(KV_CACHE_USAGE_RATIO, (VLLM_KV_CACHE_USAGE, VLLM_KV_CACHE_USAGE_OLD), Aggregation.MAX),
-    EngineSource(REQUESTS_RUNNING, (VLLM_REQUESTS_RUNNING,)),
-    EngineSource(REQUESTS_WAITING, (VLLM_REQUESTS_WAITING,)),
-    EngineSource(PROMPT_TOKENS_TOTAL, (VLLM_PROMPT_TOKENS,)),
-    EngineSource(GENERATION_TOKENS_TOTAL, (VLLM_GENERATION_TOKENS,)),
-    EngineSource(PREEMPTIONS_TOTAL, (VLLM_PREEMPTIONS,)),
+    # One observation per engine step: a histogram's count, though its name looks like a counter's.
+    EngineSource(STEPS_TOTAL, (vllm.ITERATION_TOKENS.sample,)),
+    EngineSource(KV_CACHE_USAGE_RATIO, (vllm.KV_CACHE_USAGE.sample, VLLM_KV_CACHE_USAGE_OLD), Aggregation.MAX),
+    EngineSource(REQUESTS_RUNNING, (vllm.REQUESTS_RUNNING.sample,)),
+    EngineSource(REQUESTS_WAITING, (vllm.REQUESTS_WAITING.sample,)),
+    EngineSource(PROMPT_TOKENS_TOTAL, (vllm.PROMPT_TOKENS.sample,)),
+    EngineSource(GENERATION_TOKENS_TOTAL, (vllm.GENERATION_TOKENS.sample,)),
+    EngineSource(PREEMPTIONS_TOTAL, (vllm.PREEMPTIONS.sample,)),
 )
 """What one scrape of an engine is reduced to."""

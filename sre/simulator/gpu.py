@@ -2,8 +2,9 @@
 Model of a GPU that is not there: memory, temperature and power from what the simulated engines do to it.
 
 Memory is what the engines say they hold, at least the configured steady share, since vLLM reserves it at its start.
-Engines on one GPU divide it among them, as an operator would have to configure it. The temperature approaches a level set by the utilization, exponentially. Nothing here is fitted to a card: the figures
-only have the order of a data-centre GPU, so that rules, drills and dashboards meet plausible values.
+Engines on one GPU divide it among them, as an operator would have to configure it. The temperature approaches a level
+set by the utilization, exponentially. Nothing here is fitted to a card: the figures only have the order of a
+data-centre GPU, so that rules, drills and dashboards meet plausible values.
 """
 
 from __future__ import annotations

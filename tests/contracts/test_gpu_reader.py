@@ -71,7 +71,7 @@ class SimWorld:
     def __init__(self, folder: Path) -> None:
         self._engines, self._overlay = folder / "sim-gpu", folder / "overlay.json"
         self._gpus: dict[str, dict[str, float]] = {}
-        sim = SimOptions(str(self._engines), 2, 80 * GIB, 0.6, 38.0, 68.0)
+        sim = SimOptions(str(self._engines), 2, 80 * GIB, 0.1, 38.0, 68.0)
         self.reader: GpuReader = child_reader(ChildOptions("sim", str(self._overlay), sim))
 
     def fill(self, index: int, used_gib: int) -> None:

@@ -38,10 +38,16 @@ def test_heat_follows_the_load_with_the_time_constant() -> None:
     assert state(MODEL, [], 68.0, THERMAL_TIME_CONSTANT_SECONDS).temperature_celsius < 50.0
 
 
-def test_engines_that_do_not_say_share_the_configured_part() -> None:
-    silent = [GpuLoad(1, None, 0.1), GpuLoad(2, 0, 0.1)]
-    assert state(MODEL, silent, None, 0.0).memory_used_ratio == pytest.approx(0.6, abs=0.01)
-    assert [held for _, held in state(MODEL, silent, None, 0.0).processes] == [24 * GIB, 24 * GIB]
+@pytest.mark.parametrize("engines", [1, 2, 3])
+@pytest.mark.parametrize("held", [None, 0, 10 * GIB])
+def test_the_configured_share_is_taken_at_least_however_many_engines(engines: int, held: int | None) -> None:
+    now = state(MODEL, [GpuLoad(pid, held, 0.1) for pid in range(engines)], None, 0.0)
+    assert now.memory_used_ratio == pytest.approx(0.6, abs=0.01)
+    assert {share for _, share in now.processes} == {48 * GIB // engines}
+
+
+def test_engines_that_hold_more_than_their_share_show_it() -> None:
+    assert state(MODEL, [GpuLoad(1, 72 * GIB, 0.1)], None, 0.0).memory_used_ratio == pytest.approx(0.907, abs=0.001)
 
 
 def test_the_default_steady_state_is_below_the_default_rule() -> None:
@@ -113,13 +119,13 @@ def test_memory_of_a_living_engine_is_shown_on_its_gpu(machine: Machine) -> None
     assert second.processes == ()
 
 
-def test_engines_on_one_gpu_add_up(machine: Machine) -> None:
-    small = {"0": {"memory_used_bytes": 8 * GIB, "utilization_ratio": 0.2}}
-    machine.write("a", gpus=small)
-    machine.write("b", gpus=small)
+def test_engines_on_one_gpu_divide_its_memory_and_add_up_their_load(machine: Machine) -> None:
+    for name in ("a", "b"):
+        machine.write(name, gpus={"0": {"memory_used_bytes": 64 * GIB, "utilization_ratio": 0.2}})
     gpu = machine.backend.read()[0]
-    assert gpu.memory_used_ratio.value == pytest.approx(0.207, abs=0.001)
+    assert gpu.memory_used_ratio.value == pytest.approx(0.807, abs=0.001)
     assert gpu.utilization_ratio.value == pytest.approx(0.4)
+    assert [held for _, held in gpu.processes] == [32 * GIB, 32 * GIB]
 
 
 @pytest.mark.parametrize(
