@@ -8,6 +8,8 @@ run                 as a person would
 runaway             beats for ever, and never reverts
 die:POINT:N         SIGKILL to itself when it reaches POINT for the Nth time
 die-both:POINT:N    SIGKILL to its watchdog first, then to itself
+stop:POINT:N        SIGSTOP to itself
+stop-die:POINT:N    SIGSTOP to itself; continued, it does the next deed and dies at once
 """
 
 from __future__ import annotations
@@ -72,13 +74,19 @@ def main() -> int:
         return run_away(root, cores)
     kind, where, count = (*mode.split(":"), "", "")[:3]
     reached = 0
+    doomed = False
 
     def on_point(point: Point) -> None:
-        nonlocal reached
+        nonlocal reached, doomed
         print(point.value, flush=True)
+        if doomed and point is Point.INJECTED:
+            die(watchdog_too=False)
         reached += point.value == where
-        if kind in ("die", "die-both") and reached == int(count):
+        if kind in ("die", "die-both") and point.value == where and reached == int(count):
             die(watchdog_too=kind == "die-both")
+        if kind in ("stop", "stop-die") and point.value == where and reached == int(count):
+            doomed = kind == "stop-die"
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     report = drive(
         lambda abort, hurry: run_fault(

@@ -126,6 +126,10 @@ class StandInWorld:
     async def effect(self, fault: Fault, target: Target, plan: Plan, timeout_seconds: float) -> Evidence:
         if not self.effective:
             await asyncio.sleep(min(timeout_seconds, 0.05))
+        # A signal takes effect when the target is next scheduled: on a busy machine that is not at once.
+        wanted = self.cores if self.effective and fault.deed == "stop_core" else ()
+        while not all(stopped(core) for core in wanted):  # noqa: ASYNC110 - /proc sends no events
+            await asyncio.sleep(0.01)
         return Evidence(self.effective, time.monotonic(), "stand-in", "looked")
 
     async def successor(self, target: Target, timeout_seconds: float) -> Evidence:
