@@ -14,7 +14,7 @@ SHORTEST_SECRET = 4
 Redact = Callable[[str], str]
 
 _PATTERNS = (
-    (re.compile(r"(?i)\b(authorization|proxy-authorization|x-api-key)(\s*[:=]\s*)(?:(bearer|basic)\s+)?[^\s,;'\"]+"),
+    (re.compile(r"(?i)\b(authorization|proxy-authorization|x-api-key)(['\"]?\s*[:=]\s*['\"]?)(?:(bearer|basic)\s+)?[^\s,;'\"]+"),
      rf"\1\2{HIDDEN}"),
     (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{8,}"), f"Bearer {HIDDEN}"),
     (re.compile(r"(?i)([\w-]*(?:api[_-]?key|token|secret|passw(?:or)?d)\b['\"]?\s*[:=]\s*['\"]?)[^\s,;'\"&]{4,}"),

@@ -94,11 +94,15 @@ class MailSink:
             self.stop()
             raise
 
+    def smtp_options(self) -> dict[str, Any]:
+        """Further arguments of aiosmtpd's SMTP: a subclass may demand a login, limit the size …"""
+        return {}
+
     async def _listen(self) -> asyncio.Server:
         from aiosmtpd.smtp import SMTP
 
         def protocol() -> SMTP:
-            return SMTP(self, hostname="sre-sink", loop=self._loop)
+            return SMTP(self, hostname="sre-sink", loop=self._loop, **self.smtp_options())
 
         return await asyncio.get_running_loop().create_server(protocol, LOOPBACK, self._wanted_port)
 
