@@ -21,6 +21,9 @@ NOT_SERVING = frozenset({ProcessState.STARTING, ProcessState.STOPPED, ProcessSta
 SAMPLING_JITTER_SECONDS = 0.1
 """Ticks are never exactly a second apart; without this slack a hang of exactly hang_after would cost one tick more."""
 
+COUNT_MAX_AGE_SECONDS = 5.0
+"""A count of requests in flight older than this is not seen any more (our estimate: five ticks)."""
+
 
 class HangVerdict(enum.Enum):
     IDLE = "idle"  # nothing in flight, nothing to judge
@@ -74,9 +77,10 @@ def observe_hang(memory: HangMemory, engine: EngineSeen, at: float, policy: Hang
         return replace(memory, flat_since=None, flat_confirmed_at=None, hung=False, verdict=HangVerdict.EXCLUDED)
     if memory.hung:
         return replace(memory, verdict=HangVerdict.HUNG)
-    if engine.in_flight.seen is not Seen.OK or engine.in_flight.value is None:
+    in_flight = engine.in_flight
+    if in_flight.seen is not Seen.OK or in_flight.value is None or at - in_flight.sampled_at > COUNT_MAX_AGE_SECONDS:
         return replace(memory, verdict=HangVerdict.UNKNOWN)
-    if engine.in_flight.value <= 0:
+    if in_flight.value <= 0:
         return replace(memory, flat_since=None, flat_confirmed_at=None, verdict=HangVerdict.IDLE)
     if memory.flat_since is None:
         return replace(memory, flat_since=at if progress_at is None else progress_at, verdict=HangVerdict.STEPPING)

@@ -144,14 +144,22 @@ def step(engine: str, breaker: EngineBreaker, evidence: Evidence, at: float, pol
 
 
 def _end_override(breaker: EngineBreaker, at: float) -> EngineBreaker:
-    """A forced-open engine must prove itself; a disabled one goes on from closed."""
-    forced = breaker.override is not None and breaker.override.state is BreakerState.FORCED_OPEN
-    base = EngineBreaker(
-        generation=breaker.generation + 1, since=at, openings=breaker.openings, reason=RejectReason.MANUAL
+    """Automation takes over where it was: a disabled breaker in the state it had, a forced-open one in open, to prove
+    itself by probes."""
+    freed = replace(breaker, override=None, generation=breaker.generation + 1, since=at)
+    if breaker.override is None or breaker.override.state is not BreakerState.FORCED_OPEN:
+        return freed
+    if breaker.state is BreakerState.OPEN:
+        return freed
+    return EngineBreaker(
+        state=BreakerState.OPEN,
+        reason=RejectReason.MANUAL,
+        detail="override ended",
+        since=at,
+        open_until=at,
+        openings=breaker.openings,
+        generation=freed.generation,
     )
-    if forced:
-        return replace(base, state=BreakerState.OPEN, open_until=at, detail="override ended")
-    return replace(base, state=BreakerState.CLOSED, reason=None)
 
 
 def _open_it(engine: str, breaker: EngineBreaker, trip: Trip, at: float, policy: HalfOpenSettings) -> EngineBreaker:

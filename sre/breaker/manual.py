@@ -145,6 +145,3 @@ def pause(state: GuardState, snapshot: Snapshot, policy: Policy, order: Pause | 
     data = {"owner": order.owner, "reason": order.reason} if order else {}
     records.note("override", "guard", reason, action=reason, data=data)
     return records
-
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sre.actions.records import JournalEntry, OutboxMessage
@@ -29,8 +30,9 @@ class Records:
         reason: str,
         incident: str | None = None,
         action: str | None = None,
-        **data: object,
+        data: Mapping[str, object] | None = None,
     ) -> None:
+        """Add a journal entry."""
         self.journal.append(
             JournalEntry(
                 kind=kind,
@@ -107,9 +109,7 @@ def incident_message(
 ) -> Message:
     reason = incident.reason if event == "resolve" or breaker.reason is None else breaker.reason.value
     in_flight = engine.in_flight.value
-    did = (
-        "new requests are refused at the gateway; running streams go on" if acting else "observe only: nothing changed"
-    )
+    did = "new requests are refused, running streams go on" if acting else "nothing: observe only"
     summary = {
         "open": f"{engine.name} tripped: {reason}",
         "escalate": f"{engine.name} needs a human: {reason}",

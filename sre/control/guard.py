@@ -1,0 +1,517 @@
+"""
+The guard: observe → decide → apply → record, once a tick.
+
+Order within a tick: the decision is committed (state, journal, outbox: one transaction), then the gateway is made to
+match it, then the slower effects run: contexts, restart, canaries. Killed between any two, the next guard reads the
+same state and goes on: the gateway is level-triggered, every other effect is repeated until it is recorded as done.
+If the state cannot be committed nothing is done at all, and traffic goes on as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import zlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any, Protocol
+
+from sre.actions.ports import Gateway, IncidentRecorder, StateStore, Supervisor
+from sre.actions.records import JournalEntry, OutboxMessage
+from sre.actions.types import GatewayDesired, InFlightRequest
+from sre.breaker.decide import Decision, decide
+from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
+from sre.breaker.machine import EngineBreaker
+from sre.breaker.manual import Command, obey, pause
+from sre.breaker.memory import Memory
+from sre.breaker.policy import Policy
+from sre.breaker.records import Records
+from sre.breaker.state import GuardState, Pause, StateVersionError, decode, encode
+from sre.clock import Clock
+from sre.control.observe import Observer
+from sre.errors import DependencyError, SreError, StateError
+from sre.signals.codec import to_json
+from sre.signals.types import CanaryResult, ProcessIdentity, Snapshot
+
+log = logging.getLogger("sre.guard")
+
+COMMIT_SECONDS = 5.0
+"""A commit slower than this is taken for a stuck disk: the guard stops acting until the disk answers."""
+
+TRACE_SNAPSHOTS = 300
+"""Snapshots kept for the incident folder: five minutes of ticks."""
+
+
+class Evidence(Protocol):
+    """What is worth keeping before a process is ended. Never raises; bounded in time."""
+
+    async def __call__(self, engine: str) -> dict[str, str]: ...
+
+
+class Listener(Protocol):
+    """Told of what happened; the exporter implements it."""
+
+    def ticked(self, seconds: float, snapshot: Snapshot, decision: Decision) -> None: ...
+    def canary(self, result: CanaryResult, pool: str) -> None: ...
+    def acted(self, action: str, outcome: str) -> None: ...
+    def failed(self, boundary: str) -> None: ...
+    def opened(self, scope: str, target: str, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the guard can do its work. ``problem`` is a sentence, None when all is well."""
+
+    store_up: bool
+    problem: str | None
+
+
+class Guard:
+    """
+    The control loop of one stack.
+
+    Args:
+        store: None when the state file cannot be trusted; then ``store_problem`` says why, and the guard only watches.
+    """
+
+    def __init__(
+        self,
+        *,
+        observer: Observer,
+        gateway: Gateway,
+        supervisor: Supervisor | None,
+        store: StateStore | None,
+        incidents: IncidentRecorder,
+        policy: Policy,
+        clock: Clock,
+        boot_id: str,
+        evidence: Evidence,
+        listener: Listener,
+        tick_seconds: float,
+        store_problem: str | None = None,
+        record: Callable[[str], None] | None = None,
+        page_unstored: Callable[[Sequence[OutboxMessage]], None] | None = None,
+        wake_delivery: Callable[[], None] | None = None,
+    ) -> None:
+        self._observer, self._gateway, self._supervisor = observer, gateway, supervisor
+        self._store, self._incidents, self._policy, self._clock = store, incidents, policy, clock
+        self._boot_id, self._evidence, self._listener = boot_id, evidence, listener
+        self._tick_seconds, self._record = tick_seconds, record
+        self._page_unstored, self._wake_delivery = page_unstored, wake_delivery
+        self._outage_wall: float | None = None
+        self._problem = store_problem
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="guard-store")
+        self._commit: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._updates: list[Callable[[GuardState], GuardState]] = []
+        self._notes: list[JournalEntry] = []
+        self._contexts: dict[str, list[InFlightRequest]] = {}
+        self._failing: set[str] = set()
+        self._applied: GatewayDesired | None = None
+        self._apply_failure: DependencyError | None = None
+        self.state = self._load()
+        self._stored = self.state
+        self.memory = Memory()
+        self.snapshot: Snapshot | None = None
+        self.decision: Decision | None = None
+        self.ticked_at: float | None = None
+        self.trace: deque[Snapshot] = deque(maxlen=TRACE_SNAPSHOTS)
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> GuardState:
+        if self._store is None:
+            return GuardState()
+        try:
+            text = self._store.load_state()
+            if text is None:
+                return GuardState()
+            return decode(json.loads(text), boot_id=self._boot_id, at=self._clock.monotonic(), wall=self._clock.wall())
+        except (StateError, StateVersionError, ValueError) as error:
+            # An unreadable state is never taken for an empty one: that would forget an open breaker and spent budgets.
+            self._problem, self._store = f"guard state: {error}; the guard watches and does not act", None
+            return GuardState()
+
+    @property
+    def health(self) -> Health:
+        return Health(self._store is not None and self._problem is None, self._problem)
+
+    async def _persist(self, decision: Decision) -> bool:
+        """Commit; return whether it is on disk. On failure nothing of the decision counts."""
+        store = self._store
+        if store is None:
+            return False
+        if self._commit is not None:
+            if not self._commit.done():
+                return False  # the disk still holds the last one
+            self._commit = None
+        text: str | None = None
+        if decision.state != self._stored:
+            at, wall = self._clock.monotonic(), self._clock.wall()
+            text = json.dumps(encode(decision.state, boot_id=self._boot_id, at=at, wall=wall))
+        notes = tuple(self._notes)
+        journal = (*notes, *decision.journal)
+        if text is None and not journal and not decision.outbox:
+            return True
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(
+            self._executor, lambda: store.commit(state=text, journal=journal, outbox=decision.outbox)
+        )
+        try:
+            await asyncio.wait_for(asyncio.shield(future), COMMIT_SECONDS)
+        except TimeoutError:
+            self._commit = future
+            future.add_done_callback(lambda f: f.exception())
+            self._store_failed(f"no answer from the disk for {COMMIT_SECONDS:g} s")
+            return False
+        except StateError as error:
+            self._store_failed(str(error))
+            return False
+        self._notes = self._notes[len(notes) :]
+        self._stored = decision.state
+        if self._problem is not None:
+            log.warning("state can be written again; the guard acts again")
+            self._problem = self._outage_wall = None
+        return True
+
+    def _store_failed(self, problem: str) -> None:
+        if self._problem is None:
+            log.error("%s; the guard stops acting, traffic goes on as it is", problem)
+        self._problem = f"{problem}; the guard does not act until this is repaired"
+        self._listener.failed("store")
+
+    # ---- loop -------------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tick until ``stop`` is set. One bad tick is logged and counted; the loop goes on."""
+        due = self._clock.monotonic()
+        while not stop.is_set():
+            try:
+                await self.tick()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("tick failed")
+                self._listener.failed("tick")
+            due = max(due + self._tick_seconds, self._clock.monotonic())
+            await self._wait_until(due, stop)
+        await self.close()
+
+    async def _wait_until(self, due: float, stop: asyncio.Event) -> None:
+        remaining = due - self._clock.monotonic()
+        if remaining > 0:
+            try:
+                await asyncio.wait_for(stop.wait(), remaining)
+            except TimeoutError:
+                return
+
+    async def tick(self) -> None:
+        """One turn of the loop."""
+        started = self._clock.monotonic()
+        snapshot = await self._observer.snapshot()
+        async with self._turn:
+            for update in self._updates:
+                self.state = update(self.state)
+            self._updates.clear()
+            self.snapshot = snapshot
+            self.trace.append(snapshot)
+            decision = decide(self.state, self.memory, snapshot, self._policy)
+            adopted = await self._adopt(decision)
+        if adopted:
+            self._start(decision.effects)
+        self.ticked_at = self._clock.monotonic()
+        self._listener.ticked(self.ticked_at - started, snapshot, decision)
+        if self._record is not None:
+            self._record(json.dumps(to_json(snapshot)))
+
+    async def _adopt(self, decision: Decision) -> bool:
+        """Commit, then make the gateway match. False: nothing was stored, so nothing may be done."""
+        if not await self._persist(decision):
+            # What was seen may be remembered; the state stays, so that the same decision is taken again.
+            self._tell_without_store(decision.outbox)
+            self.memory = replace(decision.memory, desired=self.memory.desired)
+            return False
+        self.state, self.memory, self.decision = decision.state, decision.memory, decision
+        for entry in decision.journal:
+            self._tell(entry)
+        for effect in decision.effects:
+            if isinstance(effect, SaveContexts) and effect.incident_id not in self._contexts:
+                # Taken at the trip itself: a moment later the first of them may have ended.
+                self._contexts[effect.incident_id] = list(self._gateway.in_flight())
+        await self._apply(decision.desired)
+        if decision.outbox and self._wake_delivery is not None:
+            self._wake_delivery()
+        return True
+
+    def _tell_without_store(self, messages: Sequence[OutboxMessage]) -> None:
+        """A person must know even when nothing can be written: once per outage and scope, from memory."""
+        if not messages or self._page_unstored is None:
+            return
+        if self._outage_wall is None:
+            self._outage_wall = self._clock.wall()
+        problem = self._problem or "guard state cannot be written"
+        self._page_unstored(
+            [
+                replace(
+                    m,
+                    hold_seconds=0.0,
+                    message=replace(
+                        m.message,
+                        # The id of an incident that is not stored changes with every tick; this one does not.
+                        incident_id=f"unstored-{self._outage_wall:.0f}-{zlib.crc32(m.message.scope.encode()):08x}",
+                        summary=f"{m.message.summary}; NOT contained: {problem}",
+                    ),
+                )
+                for m in messages
+            ]
+        )
+
+    def _tell(self, entry: JournalEntry) -> None:
+        log.info("%s %s: %s %s", entry.kind, entry.target, entry.reason, json.dumps(entry.data))
+        if entry.kind == "transition" and entry.data.get("to") == "open":
+            self._listener.opened("engine", entry.target, str(entry.data.get("reason", "unknown")))
+
+    async def order(self, command: Command) -> Decision:
+        """
+        Carry out a person's order now, between ticks; return when the gateway confirmed it.
+
+        Raises:
+            CommandError: The order makes no sense.
+            StateError: It cannot be written down, so it is not done.
+            DependencyError: It is written down, but the gateway did not confirm; the next tick tries again.
+        """
+        async with self._turn:
+            decision = obey(self.state, self.memory, self._now(), self._policy, command)
+            if not await self._adopt(decision):
+                raise StateError(self._problem or "guard state: the last write has not returned; try again")
+            failure = self._apply_failure
+        self._start(decision.effects)
+        if failure is not None:
+            raise failure
+        return decision
+
+    async def set_pause(self, order: Pause | None) -> bool:
+        """Stop (or, with None, free) the guard's hands. Returns whether anything changed. Raises StateError."""
+        async with self._turn:
+            snapshot = self._now()
+            records = pause(self.state, snapshot, self._policy, order)
+            if records is None:
+                return False
+            decision = self._unchanged(replace(self.state, pause=order), records)
+            if not await self._persist(decision):
+                raise StateError(self._problem or "guard state: the last write has not returned; try again")
+            self.state = decision.state
+            return True
+
+    def _now(self) -> Snapshot:
+        """The last snapshot with the present time. Raises StateError before the first tick."""
+        if self.snapshot is None:
+            raise StateError("guard: just starting, nothing seen yet; try again in a second")
+        return replace(self.snapshot, at=self._clock.monotonic(), wall=self._clock.wall())
+
+    def _unchanged(self, state: GuardState, records: Records) -> Decision:
+        desired = self.memory.desired or GatewayDesired((), ())
+        return Decision(state, self.memory, desired, {}, (), tuple(records.journal), tuple(records.outbox))
+
+    # ---- effects ----------------------------------------------------------------------------------------------------
+
+    async def _apply(self, desired: GatewayDesired) -> None:
+        """Make the gateway match. A failure is journaled once and tried again with the next tick."""
+        self._apply_failure = None
+        engines = self.snapshot.engines.values() if self.snapshot else ()
+        paused = self.state.pause is not None and desired == self._applied
+        if paused or not any(self._policy.acts_on(e.managed) for e in engines):
+            return
+        began = self._clock.monotonic()
+        try:
+            changed = await self._gateway.apply(desired)
+        except DependencyError as error:
+            self._apply_failure = error
+            self._fail("gateway", "apply", str(error))
+            return
+        self._failing.discard("gateway/apply")
+        if changed:
+            milliseconds = round((self._clock.monotonic() - began) * 1000, 1)
+            for pool in desired.pools:
+                self._listener.acted("refuse" if pool.reject_percent else "admit", "applied")
+            reject = {p.pool: p.reject_percent for p in desired.pools}
+            self._note("applied", "gateway", "confirmed", "gateway", {"milliseconds": milliseconds, "reject": reject})
+        self._applied = desired
+
+    def _start(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case StartCanary():
+                    self._spawn(("canary", effect.engine), self._canary(effect))
+                case SaveContexts():
+                    self._spawn(("contexts", effect.incident_id), self._save_contexts(effect))
+                case RestartEngine():
+                    self._spawn(("restart", effect.engine), self._restart(effect))
+                case CloseIncident():
+                    self._spawn(("close", effect.incident_id), self._close_incident(effect))
+
+    def _spawn(self, key: object, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` unless the same is under way."""
+        if key in self._tasks:
+            work.close()
+            return
+        task = asyncio.ensure_future(self._guarded(work))
+        self._tasks[key] = task
+        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except SreError as error:
+            log.error("%s", error)
+            self._listener.failed("effect")
+        except Exception:
+            log.exception("effect failed")
+            self._listener.failed("effect")
+
+    async def _canary(self, effect: StartCanary) -> None:
+        result = await self._gateway.probe(
+            effect.engine,
+            effect.number,
+            first_token_timeout_seconds=effect.first_token_timeout_seconds,
+            timeout_seconds=effect.timeout_seconds,
+        )
+        self._observer.canaries[effect.engine] = result
+        engine = self.snapshot.engines.get(effect.engine) if self.snapshot else None
+        self._listener.canary(result, engine.pool if engine else "")
+
+    async def _save_contexts(self, effect: SaveContexts) -> None:
+        """Contexts to disk, then the page may go. If the disk refuses, the page goes without them."""
+        identifier = effect.incident_id
+        requests = self._contexts.get(identifier, [])
+        incident = self.state.incidents.get(effect.engine)
+        try:
+            facts = {"engine": effect.engine, "pool": incident.pool if incident else "", "breaker": self._facts(effect)}
+            await asyncio.to_thread(self._incidents.open, identifier, facts)
+            count = await asyncio.to_thread(self._incidents.write_contexts, identifier, requests)
+            trace = "\n".join(json.dumps(to_json(s)) for s in list(self.trace)[-120:])
+            await asyncio.to_thread(self._incidents.write_evidence, identifier, "trace.jsonl", trace)
+        except (StateError, OSError) as error:
+            self._fail(effect.engine, "contexts", str(error), identifier)
+            await self._release(identifier)
+            return
+        self._failing.discard(f"{effect.engine}/contexts")
+        self._contexts.pop(identifier, None)
+        self._note("applied", effect.engine, "contexts_saved", "contexts", {"requests": count}, identifier)
+        self._listener.acted("contexts", "applied")
+        self._updates.append(lambda s: _with_incident(s, effect.engine, identifier, contexts_saved=True))
+        await self._release(identifier)
+
+    def _facts(self, effect: SaveContexts) -> dict[str, object]:
+        breaker = self.state.breakers.get(effect.engine, EngineBreaker())
+        return {
+            "reason": breaker.reason.value if breaker.reason else None,
+            "detail": breaker.detail,
+            "since_monotonic": breaker.since,
+            "fault_since_monotonic": breaker.fault_since,
+        }
+
+    async def _release(self, identifier: str) -> None:
+        store = self._store
+        if store is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._executor, lambda: store.release_held(identifier))
+        except StateError as error:
+            # Held messages release themselves when their hold ends.
+            log.error("%s", error)
+        if self._wake_delivery is not None:
+            self._wake_delivery()
+
+    async def _restart(self, effect: RestartEngine) -> None:
+        """Evidence first: a restart destroys it."""
+        supervisor = self._supervisor
+        if supervisor is None:
+            self._fail(effect.engine, "restart", "no supervisor to ask", effect.incident_id)
+            return
+        kept: list[str] = []
+        for name, text in (await self._evidence(effect.engine)).items():
+            try:
+                await asyncio.to_thread(self._incidents.write_evidence, effect.incident_id, name, text)
+                kept.append(name)
+            except (StateError, OSError) as error:
+                self._fail(effect.engine, "evidence", str(error), effect.incident_id)
+        self._note("applied", effect.engine, "evidence_taken", "evidence", {"files": kept}, effect.incident_id)
+        try:
+            done = await supervisor.restart(effect.engine, effect.expected, effect.reason)
+        except DependencyError as error:
+            self._fail(effect.engine, "restart", str(error), effect.incident_id)
+            self._updates.append(
+                lambda s: _with_incident(s, effect.engine, effect.incident_id, restart_of=None, restart_done=False)
+            )
+            return
+        reason = "restarted" if done else "already_replaced"
+        self._note("applied", effect.engine, reason, "restart", {"pid": effect.expected.pid}, effect.incident_id)
+        self._listener.acted("restart", "applied")
+        self._updates.append(lambda s: _with_incident(s, effect.engine, effect.incident_id, restart_done=True))
+
+    async def _close_incident(self, effect: CloseIncident) -> None:
+        await asyncio.to_thread(self._incidents.resolve, effect.incident_id, at_wall=self._clock.wall())
+
+    # ---- records ----------------------------------------------------------------------------------------------------
+
+    def _note(
+        self, kind: str, target: str, reason: str, action: str, data: dict[str, object], incident: str | None = None
+    ) -> None:
+        """Add a journal entry to the next commit."""
+        entry = JournalEntry(
+            kind=kind,
+            target=target,
+            reason=reason,
+            action=action,
+            at_wall=self._clock.wall(),
+            at_monotonic=self._clock.monotonic(),
+            incident_id=incident,
+            data=data,
+        )
+        self._tell(entry)
+        self._notes.append(entry)
+
+    def _fail(self, target: str, action: str, problem: str, incident: str | None = None) -> None:
+        """Record a failure once per stretch of failing, not once per tick."""
+        self._listener.acted(action, "failed")
+        key = f"{target}/{action}"
+        if key not in self._failing:
+            self._failing.add(key)
+            self._note("failed", target, f"{action}_failed", action, {"problem": problem}, incident)
+
+    async def close(self) -> None:
+        """End what is under way. The store is its opener's to close."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._observer.close()
+        self._executor.shutdown(wait=self._commit is None, cancel_futures=True)
+
+
+def _with_incident(
+    state: GuardState,
+    engine: str,
+    identifier: str,
+    *,
+    contexts_saved: bool | None = None,
+    restart_of: ProcessIdentity | EllipsisType | None = ...,
+    restart_done: bool | None = None,
+) -> GuardState:
+    """Return ``state`` with the incident changed, or as it is when that incident is over."""
+    incident = state.incidents.get(engine)
+    if incident is None or incident.id != identifier:
+        return state
+    incident = replace(
+        incident,
+        contexts_saved=incident.contexts_saved if contexts_saved is None else contexts_saved,
+        restart_of=incident.restart_of if isinstance(restart_of, EllipsisType) else restart_of,
+        restart_done=incident.restart_done if restart_done is None else restart_done,
+    )
+    return replace(state, incidents={**state.incidents, engine: incident})

@@ -1,0 +1,223 @@
+"""The guard's own /metrics. Counters are kept here; gauges are read from the guard at each scrape."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from sre import __version__
+from sre.breaker.decide import Decision
+from sre.metrics import own
+from sre.signals.types import CanaryResult, GpuSeen, Reading, Seen, Snapshot
+
+BREAKER_STATES = ("closed", "open", "half_open", "forced_open", "disabled")
+RULE_STATES = ("ok", "pending", "firing", "recovering", "unknown", "disarmed")
+
+
+class StatusSource(Protocol):
+    def status(self) -> dict[str, Any]: ...
+    def explain(self, engine: str) -> dict[str, Any] | None: ...
+
+
+class Metrics:
+    """
+    Registry of ``sre_*``; the guard's ``Listener``.
+
+    Args:
+        extra: Further gauges at scrape time: metric → [(label values, value)]; used for the outbox and the GPU reader.
+    """
+
+    def __init__(
+        self, extra: Callable[[], Mapping[own.OwnMetric, list[tuple[tuple[str, ...], float]]]] | None = None
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self._extra = extra
+        self.source: StatusSource | None = None
+        self.snapshot: Snapshot | None = None
+        self.last_tick_wall: float | None = None
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in own.OWN_METRICS.values():
+            if metric.kind is own.Kind.COUNTER:
+                name = metric.name.removesuffix("_total")
+                self._counters[metric.name] = Counter(name, metric.help, metric.labels, registry=self.registry)
+            elif metric.kind is own.Kind.HISTOGRAM:
+                self._histograms[metric.name] = Histogram(
+                    metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
+                )
+        self.registry.register(_Gauges(self))
+
+    def count(self, metric: own.OwnMetric, *labels: str, by: float = 1.0) -> None:
+        """Add to a counter of ours."""
+        counter = self._counters[metric.name]
+        (counter.labels(*labels) if labels else counter).inc(by)
+
+    # ---- Listener ---------------------------------------------------------------------------------------------------
+
+    def ticked(self, seconds: float, snapshot: Snapshot, decision: Decision) -> None:
+        self._histograms[own.GUARD_TICK_SECONDS.name].observe(seconds)
+        self.count(own.GUARD_TICKS)
+        self.snapshot, self.last_tick_wall = snapshot, snapshot.wall
+
+    def canary(self, result: CanaryResult, pool: str) -> None:
+        self.count(own.CANARIES, result.engine, pool, result.verdict.value)
+        if result.first_token_seconds is not None:
+            histogram = self._histograms[own.CANARY_FIRST_TOKEN_SECONDS.name]
+            histogram.labels(result.engine, pool).observe(result.first_token_seconds)
+
+    def acted(self, action: str, outcome: str) -> None:
+        self.count(own.ACTIONS, action, outcome)
+
+    def failed(self, boundary: str) -> None:
+        self.count(own.GUARD_ERRORS, boundary)
+
+    def opened(self, scope: str, target: str, reason: str) -> None:
+        self.count(own.BREAKER_OPENINGS, scope, target, reason)
+        self.count(own.INCIDENTS, reason)
+
+    def extra(self) -> Mapping[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
+        return self._extra() if self._extra is not None else {}
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)
+
+
+def _family(metric: own.OwnMetric) -> GaugeMetricFamily:
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def _one_of(family: GaugeMetricFamily, labels: tuple[str, ...], states: tuple[str, ...], state: str) -> None:
+    """One series per state, 1 on the one that holds: no series ever vanishes or stays behind."""
+    for name in states:
+        family.add_metric((*labels, name), 1.0 if name == state else 0.0)
+
+
+class _Gauges(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        build = _family(own.BUILD_INFO)
+        build.add_metric((__version__,), 1.0)
+        yield build
+        source, snapshot = self._metrics.source, self._metrics.snapshot
+        for metric, rows in self._metrics.extra().items():
+            family = _family(metric)
+            for labels, value in rows:
+                family.add_metric(labels, value)
+            yield family
+        if source is None:
+            return
+        status = source.status()
+        yield from self._guard(status)
+        yield from self._breakers(status)
+        if snapshot is not None:
+            yield from self._rules(source, snapshot)
+            yield from self._engines(snapshot)
+            yield from self._gpus(list(snapshot.gpus.values()))
+
+    def _guard(self, status: dict[str, Any]) -> Iterator[Metric]:
+        for metric, value in (
+            (own.GUARD_LAST_TICK_TIMESTAMP, self._metrics.last_tick_wall),
+            (own.GUARD_PAUSED, 1.0 if status["paused"] else 0.0),
+            (own.STATE_STORE_UP, 1.0 if status["store_up"] else 0.0),
+            (own.GATEWAY_UP, 1.0 if status["gateway_reachable"] else 0.0),
+            (own.INCIDENTS_OPEN, float(len(status["incidents"]))),
+        ):
+            if value is not None:
+                family = _family(metric)
+                family.add_metric((), value)
+                yield family
+        mode = _family(own.GUARD_MODE)
+        _one_of(mode, (), ("auto", "observe", "suggest", "act"), status["mode"])
+        yield mode
+
+    def _breakers(self, status: dict[str, Any]) -> Iterator[Metric]:
+        state, admitted = _family(own.BREAKER_STATE), _family(own.BREAKER_ADMITTED_RATIO)
+        for name, pool in status["pools"].items():
+            _one_of(state, ("pool", name), ("closed", "open", "half_open"), pool["state"])
+            admitted.add_metric(("pool", name), 1 - pool["reject_percent"] / 100)
+        for name, engine in status["engines"].items():
+            _one_of(state, ("engine", name), BREAKER_STATES, engine["state"])
+        yield state
+        yield admitted
+
+    def _rules(self, source: StatusSource, snapshot: Snapshot) -> Iterator[Metric]:
+        state, armed, blind = _family(own.RULE_STATE), _family(own.RULE_ARMED), _family(own.RULE_BLIND)
+        for name in snapshot.engines:
+            for rule in (source.explain(name) or {}).get("rules", ()):
+                base, _, gpu = rule["rule"].partition("/")
+                target = f"{name}/{gpu}" if gpu else name
+                _one_of(state, (base, target), RULE_STATES, rule["verdict"])
+                armed.add_metric((base, target), 0.0 if rule["verdict"] == "disarmed" else 1.0)
+                blind.add_metric((base, target), 1.0 if rule["blind"] else 0.0)
+        yield state
+        yield armed
+        yield blind
+
+    def _engines(self, snapshot: Snapshot) -> Iterator[Metric]:
+        process, in_flight, flat = (
+            _family(own.ENGINE_STATE),
+            _family(own.ENGINE_IN_FLIGHT),
+            _family(own.SIGNAL_VALUE),
+        )
+        age, seen = _family(own.SIGNAL_AGE_SECONDS), _family(own.SIGNAL_SEEN)
+        states = ("starting", "ready", "draining", "stopped", "crashed", "failed", "unknown")
+        for name, engine in snapshot.engines.items():
+            _one_of(process, (name, engine.pool), states, engine.process.value)
+            if engine.in_flight.value is not None:
+                in_flight.add_metric((name, engine.pool), engine.in_flight.value)
+            readings = {"requests_in_flight": engine.in_flight, "steps_total": engine.steps_total, **engine.signals}
+            for signal, reading in readings.items():
+                if reading.value is not None:
+                    flat.add_metric((signal, name), reading.value)
+                if reading.seen is not Seen.NEVER:
+                    age.add_metric((signal, name), max(0.0, snapshot.at - reading.sampled_at))
+                _one_of(seen, (signal, name), tuple(s.value for s in Seen), reading.seen.value)
+        yield from (process, in_flight, flat, age, seen)
+
+    def _gpus(self, gpus: list[GpuSeen]) -> Iterator[Metric]:
+        fields: tuple[tuple[own.OwnMetric, Callable[[GpuSeen], Reading]], ...] = (
+            (own.GPU_MEMORY_USED, lambda g: g.memory_used_ratio),
+            (own.GPU_TEMPERATURE, lambda g: g.temperature_celsius),
+            (own.GPU_UTILIZATION, lambda g: g.utilization_ratio),
+            (own.GPU_POWER, lambda g: g.power_watts),
+        )
+        for metric, read in fields:
+            family = _family(metric)
+            for gpu in gpus:
+                value = read(gpu).value
+                if value is not None:
+                    labels = (str(gpu.index), gpu.uuid, gpu.source, "true" if gpu.injected else "false")
+                    family.add_metric(labels, value)
+            yield family
+
+
+@contextlib.asynccontextmanager
+async def serve_metrics(metrics: Metrics, host: str, port: int) -> AsyncIterator[None]:
+    """Serve /metrics and /healthz on ``host``:``port``. Raises OSError when the port cannot be had."""
+
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", scrape)])
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield
+    finally:
+        await runner.cleanup()
