@@ -22,8 +22,7 @@ from sre.chaos.plan import Plan, PlannedStep
 from sre.chaos.ports import Evidence, Target
 from sre.clock import Clock
 from sre.errors import ConfigError, DependencyError
-from sre.metrics import own
-from sre.metrics.signals import VLLM_REQUESTS_RUNNING, VLLM_STEPS
+from sre.metrics import own, vllm
 from sre.settings.stack import EngineSettings
 from sre.signals.types import ProcessIdentity, ProcessState
 from sre.watchdog.processes import Handle, Identity
@@ -269,7 +268,7 @@ class StackWorld:
         text = await self._get(f"http://{target.host}:{target.port}/metrics")
         if text is None:
             return Before(None, None)
-        steps, running = samples(text, VLLM_STEPS), samples(text, VLLM_REQUESTS_RUNNING)
+        steps, running = samples(text, vllm.ITERATION_TOKENS.sample), samples(text, vllm.REQUESTS_RUNNING.sample)
         return Before(
             sum(value for _, value in steps) if steps else None, sum(value for _, value in running) if running else None
         )

@@ -6,6 +6,7 @@ signal handling of ``sre chaos inject``, and prints each point it reaches. MODE 
 
 run                 as a person would
 runaway             beats for ever, and never reverts
+full-disk           files of more than 200 bytes cannot be written
 die:POINT:N         SIGKILL to itself when it reaches POINT for the Nth time
 die-both:POINT:N    SIGKILL to its watchdog first, then to itself
 stop:POINT:N        SIGSTOP to itself
@@ -15,16 +16,20 @@ stop-die:POINT:N    SIGSTOP to itself; continued, it does the next deed and dies
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sre.adapters.clock import SystemClock
 from sre.adapters.processes.proc import process_table
 from sre.chaos.plan import make_plan
+from sre.chaos.report import Report
 from sre.cli.chaos import drive
 from sre.control.chaos_run import Point, Policy, run_fault
+from sre.errors import SreError
 from sre.signals.types import ProcessIdentity
 from sre.watchdog.journal import Journal
 from sre.watchdog.lease import Bond, Lease
@@ -72,6 +77,8 @@ def main() -> int:
     cores = tuple(identity_of(int(pid)) for pid in sys.argv[4:])
     if mode == "runaway":
         return run_away(root, cores)
+    if mode == "full-disk":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
     kind, where, count = (*mode.split(":"), "", "")[:3]
     reached = 0
     doomed = False
@@ -88,15 +95,25 @@ def main() -> int:
             doomed = kind == "stop-die"
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    report = drive(
+    try:
+        report = inject(on_point, cores, root, hold_seconds)
+    except SreError as error:
+        print(f"# {error}", flush=True)
+        return int(error.exit_code)
+    print(report.verdict.value, report.ending.value, flush=True)
+    return int(report.exit_code)
+
+
+def inject(
+    on_point: Callable[[Point], None], cores: tuple[ProcessIdentity, ...], root: Path, hold_seconds: float
+) -> Report:
+    return drive(
         lambda abort, hurry: run_fault(
             request("gpu-hang", hold_seconds), StandInWorld(cores), places(root), clock=SystemClock(),
             policy=Policy(steady_timeout_seconds=0), on_point=on_point, abort=abort, hurry=hurry,
         ),
         lambda line: print(f"# {line}", flush=True),
     )  # fmt: skip
-    print(report.verdict.value, report.ending.value, flush=True)
-    return int(report.exit_code)
 
 
 if __name__ == "__main__":
