@@ -1,0 +1,128 @@
+"""The frame around the code: one command to check, set up once, then offline; a hint here, a failure in CI."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def recipe(target: str) -> list[str]:
+    """Commands of a Makefile target, those of its prerequisites included."""
+    text = (ROOT / "Makefile").read_text("utf-8")
+    match = re.search(rf"^{target}:(.*)\n((?:\t.*\n)*)", text, re.MULTILINE)
+    assert match, f"no target {target}"
+    commands = [line for needed in match[1].split() for line in recipe(needed)]
+    for line in match[2].splitlines():
+        called = re.search(r"\$\(MAKE\).* (\w+)$", line)
+        commands += recipe(called[1]) if called else [line.strip().lstrip("@")]
+    return commands
+
+
+def test_ci_runs_make_test_and_nothing_else() -> None:
+    lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    code = [line for line in lines if line and not line.startswith("#")]
+    assert code == ['cd "$(dirname "$0")/.." && exec make test']
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_make_test_sets_up_then_lints_then_tests() -> None:
+    programs = [re.sub(r"^\$\(\w+\)/?", "", command).split()[0] for command in recipe("test")]
+    assert programs == [".ci/setup.py", ".ci/setup.py", "ruff", "ruff", "mypy", "lint-imports", "pytest"]
+
+
+def test_benchmarks_are_never_part_of_make_test() -> None:
+    for file in (ROOT / "tests" / "benchmarks").rglob("*.py"):
+        assert not file.name.startswith("test_"), f"{file.name}: pytest would collect it; call it bench_…"
+
+
+# --- .ci/setup.py --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of what setup.py looks at, with an interpreter in .venv that only writes down how it was called."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "setup.py", tmp_path / ".ci")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    python.chmod(0o755)
+    return tmp_path
+
+
+def setup(project: Path, which: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run setup.py where no package, program or index can be reached."""
+    env = {"PATH": str(project / "bin"), "HOME": str(project), **environ}
+    argv = [sys.executable, ".ci/setup.py", which]
+    return subprocess.run(argv, cwd=project, env=env, capture_output=True, text=True, timeout=60)
+
+
+def pip_calls(project: Path) -> list[str]:
+    calls = project / "calls"
+    return [line for line in calls.read_text().splitlines() if "-m pip" in line] if calls.exists() else []
+
+
+def test_what_is_installed_is_not_installed_again(project: Path) -> None:
+    assert setup(project, "dev").returncode == 0
+    assert pip_calls(project) == ["-m pip install --quiet --no-input --editable .[dev]"]
+    for which in ("dev", "demo"):
+        assert setup(project, which).returncode == 0
+    assert len(pip_calls(project)) == 1
+
+
+def test_the_demo_installs_only_what_it_needs(project: Path) -> None:
+    assert setup(project, "demo").returncode == 0
+    assert pip_calls(project) == ["-m pip install --quiet --no-input --editable .[gateway,demo]"]
+
+
+def test_a_new_dependency_installs_again_and_a_linter_setting_does_not(project: Path) -> None:
+    setup(project, "dev")
+    pyproject = project / "pyproject.toml"
+    pyproject.write_text(pyproject.read_text().replace("line-length = 120", "line-length = 119"))
+    setup(project, "dev")
+    assert len(pip_calls(project)) == 1
+    pyproject.write_text(pyproject.read_text().replace('"click>=8.1,<9",', '"click>=8.2,<9",'))
+    setup(project, "dev")
+    assert len(pip_calls(project)) == 2
+
+
+def test_an_installation_that_failed_is_said_and_tried_again(project: Path) -> None:
+    python = project / ".venv" / "bin" / "python"
+    works = python.read_text()
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo "no such index"; exit 1; }\n')
+    failed = setup(project, "dev")
+    assert failed.returncode == 1
+    assert "no such index" in failed.stderr
+    assert "is a package index reachable?" in failed.stderr
+    python.write_text(works)
+    assert setup(project, "dev").returncode == 0
+    assert len(pip_calls(project)) == 1
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_missing_debian_tools_are_a_hint_here_and_a_failure_in_ci(project: Path, ci: str, code: int) -> None:
+    done = setup(project, "tools", CI=ci)
+    assert done.returncode == code
+    assert "apt-get install" in done.stderr
+    assert "prometheus-alertmanager" in done.stderr
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_a_python_without_vllm_is_a_hint_here_and_a_failure_in_ci(project: Path, ci: str, code: int) -> None:
+    done = setup(project, "vllm", CI=ci, SRE_VLLM_PYTHON="/nonexistent/python")
+    assert done.returncode == code
+    assert "SRE_VLLM_PYTHON=/nonexistent/python has no vllm" in done.stderr
+
+
+def test_wrong_usage_says_what_is_right(project: Path) -> None:
+    done = setup(project, "everything")
+    assert (done.returncode, done.stderr) == (2, "setup: usage: python3 .ci/setup.py demo|dev|tools|vllm|all\n")
