@@ -112,6 +112,7 @@ class Delivery:
         self._unwritten: dict[int, _Outcome] = {}
         self._unstored: dict[Key, _Unstored] = {}
         self._sent_unstored: dict[Key, None] = {}  # in order, so that the oldest can be forgotten
+        self._writing = asyncio.Lock()
         self._stranded = False
         self.statistics = {name: ChannelStatistics() for name in self._channels}
         self.store_problem: str | None = None
@@ -225,10 +226,11 @@ class Delivery:
 
     async def _write_outcomes(self) -> None:
         """Write down how deliveries ended. Raises StateError; what was not written is kept."""
-        for row_id, outcome in list(self._unwritten.items()):
-            await asyncio.to_thread(outcome.write)
-            if self._unwritten.get(row_id) is outcome:
-                del self._unwritten[row_id]
+        async with self._writing:  # each outcome is written once: a try written twice would count twice
+            for row_id, outcome in list(self._unwritten.items()):
+                await asyncio.to_thread(outcome.write)
+                if self._unwritten.get(row_id) is outcome:
+                    del self._unwritten[row_id]
 
     async def _deliver_row(self, row: OutboxRow) -> None:
         channel = self._channels[row.channel]
