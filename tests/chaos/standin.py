@@ -65,7 +65,7 @@ def stopped(identity: ProcessIdentity) -> bool:
     return state_of(identity) == "T"
 
 
-def target(cores: Sequence[ProcessIdentity] = (), **changes: object) -> Target:
+def target(cores: Sequence[ProcessIdentity] = (), /, **changes: object) -> Target:
     """A simulated engine that is ready."""
     facts: dict[str, object] = {
         "engine": "sim-0",

@@ -68,6 +68,8 @@ class Faults:
             self._batch_began = now
             return True
         # An exact share, evenly spread, the first request included: a probe sees the fault at once.
+        if self._error_ratio == 0.0:
+            return False
         self._owed += self._error_ratio
         if self._owed >= 1.0 - 1e-9:
             self._owed -= 1.0
