@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from sre.actions.ports import Gateway, IncidentRecorder, StateStore, Supervisor
 from sre.actions.records import JournalEntry, OutboxMessage
-from sre.actions.types import GatewayDesired, InFlightRequest
+from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
 from sre.breaker.decide import Decision, decide
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
 from sre.breaker.machine import EngineBreaker
@@ -30,7 +30,7 @@ from sre.breaker.manual import Command, obey, pause
 from sre.breaker.memory import Memory
 from sre.breaker.policy import Policy
 from sre.breaker.records import Records
-from sre.breaker.state import GuardState, Pause, StateVersionError, decode, encode
+from sre.breaker.state import GuardState, Incident, Pause, StateVersionError, decode, encode
 from sre.clock import Clock
 from sre.control.observe import Observer
 from sre.errors import DependencyError, SreError, StateError
@@ -55,7 +55,9 @@ class Evidence(Protocol):
 class Listener(Protocol):
     """Told of what happened; the exporter implements it."""
 
-    def ticked(self, seconds: float, snapshot: Snapshot, decision: Decision) -> None: ...
+    def ticked(
+        self, seconds: float, snapshot: Snapshot, decision: Decision, finished: Sequence[FinishedRequest]
+    ) -> None: ...
     def canary(self, result: CanaryResult, pool: str) -> None: ...
     def acted(self, action: str, outcome: str) -> None: ...
     def failed(self, boundary: str) -> None: ...
@@ -113,7 +115,7 @@ class Guard:
         self._contexts: dict[str, list[InFlightRequest]] = {}
         self._failing: set[str] = set()
         self._applied: GatewayDesired | None = None
-        self._apply_failure: DependencyError | None = None
+        self._apply_failure: DependencyError | StateError | None = None
         self.state = self._load()
         self._stored = self.state
         self.memory = Memory()
@@ -225,7 +227,7 @@ class Guard:
         if adopted:
             self._start(decision.effects)
         self.ticked_at = self._clock.monotonic()
-        self._listener.ticked(self.ticked_at - started, snapshot, decision)
+        self._listener.ticked(self.ticked_at - started, snapshot, decision, self._observer.finished)
         if self._record is not None:
             self._record(json.dumps(to_json(snapshot)))
 
@@ -330,7 +332,7 @@ class Guard:
         began = self._clock.monotonic()
         try:
             changed = await self._gateway.apply(desired)
-        except DependencyError as error:
+        except (DependencyError, StateError) as error:
             self._apply_failure = error
             self._fail("gateway", "apply", str(error))
             return
@@ -391,7 +393,7 @@ class Guard:
         requests = self._contexts.get(identifier, [])
         incident = self.state.incidents.get(effect.engine)
         try:
-            facts = {"engine": effect.engine, "pool": incident.pool if incident else "", "breaker": self._facts(effect)}
+            facts = self._facts(effect, incident)
             await asyncio.to_thread(self._incidents.open, identifier, facts)
             count = await asyncio.to_thread(self._incidents.write_contexts, identifier, requests)
             trace = "\n".join(json.dumps(to_json(s)) for s in list(self.trace)[-120:])
@@ -407,12 +409,17 @@ class Guard:
         self._updates.append(lambda s: _with_incident(s, effect.engine, identifier, contexts_saved=True))
         await self._release(identifier)
 
-    def _facts(self, effect: SaveContexts) -> dict[str, object]:
+    def _facts(self, effect: SaveContexts, incident: Incident | None) -> dict[str, object]:
         breaker = self.state.breakers.get(effect.engine, EngineBreaker())
+        pool = incident.pool if incident else ""
         return {
-            "reason": breaker.reason.value if breaker.reason else None,
+            "engine": effect.engine,
+            "pool": pool,
+            "scope": f"engine {effect.engine} (pool {pool})",
+            "reason": incident.reason if incident else None,
+            "severity": "page",
             "detail": breaker.detail,
-            "since_monotonic": breaker.since,
+            "opened_wall": incident.opened_wall if incident else None,
             "fault_since_monotonic": breaker.fault_since,
         }
 

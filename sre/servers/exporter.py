@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from sre import __version__
+from sre.actions.types import FinishedRequest
 from sre.breaker.decide import Decision
 from sre.metrics import own
 from sre.signals.types import CanaryResult, GpuSeen, Reading, Seen, Snapshot
 
 BREAKER_STATES = ("closed", "open", "half_open", "forced_open", "disabled")
 RULE_STATES = ("ok", "pending", "firing", "recovering", "unknown", "disarmed")
+
+CLIENT_ABORT = "client_abort"
+"""``FinishedRequest.detail`` of a request that its client gave up."""
+
+ELSEWHERE = frozenset(
+    {own.DELIVERIES, own.GPU_READER_REPLACED, own.GATEWAY_LOG_ODD_LINES, own.GATEWAY_UPDATE_REJECTIONS}
+)
+"""Counters that others keep; they come through ``extra``."""
 
 
 class StatusSource(Protocol):
@@ -32,7 +41,7 @@ class Metrics:
     Registry of ``sre_*``; the guard's ``Listener``.
 
     Args:
-        extra: Further gauges at scrape time: metric → [(label values, value)]; used for the outbox and the GPU reader.
+        extra: What others keep, asked at scrape time: metric → [(label values, value)].
     """
 
     def __init__(
@@ -46,6 +55,8 @@ class Metrics:
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in own.OWN_METRICS.values():
+            if metric in ELSEWHERE:
+                continue
             if metric.kind is own.Kind.COUNTER:
                 name = metric.name.removesuffix("_total")
                 self._counters[metric.name] = Counter(name, metric.help, metric.labels, registry=self.registry)
@@ -62,10 +73,24 @@ class Metrics:
 
     # ---- Listener ---------------------------------------------------------------------------------------------------
 
-    def ticked(self, seconds: float, snapshot: Snapshot, decision: Decision) -> None:
+    def ticked(
+        self, seconds: float, snapshot: Snapshot, decision: Decision, finished: Sequence[FinishedRequest]
+    ) -> None:
         self._histograms[own.GUARD_TICK_SECONDS.name].observe(seconds)
         self.count(own.GUARD_TICKS)
         self.snapshot, self.last_tick_wall = snapshot, snapshot.wall
+        for request in finished:
+            pool = request.model or ""
+            if request.engine is None:
+                # Refused before an engine was chosen. A model name is the client's word: only known pools are labels.
+                known = pool if pool in decision.pools else ""
+                self.count(own.REJECTED, known, request.detail)
+                continue
+            engine = snapshot.engines.get(request.engine)
+            labels = (request.engine, engine.pool if engine else "")
+            self.count(own.REQUESTS, *labels, request.outcome.value)
+            if request.detail == CLIENT_ABORT:
+                self.count(own.CLIENT_ABORTS, *labels)
 
     def canary(self, result: CanaryResult, pool: str) -> None:
         self.count(own.CANARIES, result.engine, pool, result.verdict.value)
@@ -95,6 +120,12 @@ def _family(metric: own.OwnMetric) -> GaugeMetricFamily:
     return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
+def _extra_family(metric: own.OwnMetric) -> GaugeMetricFamily | CounterMetricFamily:
+    if metric.kind is own.Kind.COUNTER:
+        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
+    return _family(metric)
+
+
 def _one_of(family: GaugeMetricFamily, labels: tuple[str, ...], states: tuple[str, ...], state: str) -> None:
     """One series per state, 1 on the one that holds: no series ever vanishes or stays behind."""
     for name in states:
@@ -114,7 +145,7 @@ class _Gauges(Collector):
         yield build
         source, snapshot = self._metrics.source, self._metrics.snapshot
         for metric, rows in self._metrics.extra().items():
-            family = _family(metric)
+            family = _extra_family(metric)
             for labels, value in rows:
                 family.add_metric(labels, value)
             yield family

@@ -1,0 +1,279 @@
+"""``sre guard run``: the guard with real adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from sre.actions.records import JournalRow, OutboxState
+from sre.adapters.clock import SystemClock
+from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry
+from sre.adapters.envoy.gateway import EnvoyGateway
+from sre.adapters.gpu.choose import gpu_reader
+from sre.adapters.gpu.reader import ChildGpuReader
+from sre.adapters.incident_files import IncidentFiles
+from sre.adapters.kernel_log import read_nvidia_lines
+from sre.adapters.notifiers.process import AppriseSender
+from sre.adapters.processes import logs, proc
+from sre.adapters.processes.lock import StackLock
+from sre.adapters.store import GuardStore
+from sre.adapters.supervisor_client import SupervisorClient
+from sre.breaker.policy import policy_of
+from sre.control.delivery import Delivery
+from sre.control.desk import Desk
+from sre.control.guard import Guard
+from sre.control.observe import EngineConfig, Observer
+from sre.errors import Refused, StateError
+from sre.metrics import own
+from sre.servers.exporter import Metrics, serve_metrics
+from sre.servers.guard_api import guard_app, serve_unix
+from sre.settings.models import Root
+from sre.settings.paths import StatePaths
+from sre.settings.secrets import resolve_secret
+from sre.settings.stack import StackSettings
+from sre.stack.commands import reachable_host
+from sre.wiring.stack import resolved_stack
+
+log = logging.getLogger("sre.guard")
+
+LOG_TAIL_LINES = 200
+PORT_RETRY_SECONDS = 5.0
+
+
+def engine_configs(root: Root) -> list[EngineConfig]:
+    """What the guard watches."""
+    return [EngineConfig(e.name, e.served_name, e.kind != "external", e.gpus) for e in root.stack.engines]
+
+
+def endpoints(stack: StackSettings, environ: Mapping[str, str]) -> dict[str, EngineEndpoint]:
+    """Where each engine's own interface is. Raises ConfigError when a key cannot be resolved."""
+    found: dict[str, EngineEndpoint] = {}
+    for index, engine in enumerate(stack.engines):
+        key = engine.api_key and resolve_secret(engine.api_key, f"stack.engines[{index}].api_key", environ)
+        url = engine.url or f"http://{_bracketed(reachable_host(engine.host))}:{engine.port}"
+        found[engine.name] = EngineEndpoint(url, key)
+    return found
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class ProcessEvidence:
+    """What a restart would destroy: the last log lines, the processes as they stand, what the driver said."""
+
+    def __init__(self, paths: StatePaths, supervisor: SupervisorClient) -> None:
+        self._paths, self._supervisor = paths, supervisor
+
+    async def __call__(self, engine: str) -> dict[str, str]:
+        return await asyncio.to_thread(self._collect, engine)
+
+    def _collect(self, engine: str) -> dict[str, str]:
+        kernel = read_nvidia_lines()
+        lines = logs.tail(self._paths.logs / f"{engine}.log", LOG_TAIL_LINES)
+        return {
+            f"{engine}.log": "\n".join(lines),
+            "processes.txt": "\n".join(self._processes()),
+            "kernel.log": "\n".join(kernel.lines) if kernel.problem is None else f"not seen: {kernel.problem}",
+        }
+
+    def _processes(self) -> list[str]:
+        """State and command of every process that could be an engine's. T is stopped, D waits for a device."""
+        rows = ["pid ppid state command"]
+        for pid, stat in sorted(proc.process_table().items()):
+            command = " ".join(proc.command_line(pid)) or stat.comm
+            if "VLLM::" in command or "vllm" in command or "simulated_engine" in command:
+                rows.append(f"{pid} {stat.parent} {stat.state} {command[:200]}")
+        return rows
+
+
+class Numbers:
+    """What store, delivery and GPU reader count, for the exporter."""
+
+    def __init__(self) -> None:
+        self.store: GuardStore | None = None
+        self.delivery: Delivery | None = None
+        self.gpu: ChildGpuReader | None = None
+        self.gateway: EnvoyGateway | None = None
+        self.guard: Guard | None = None
+
+    def __call__(self) -> dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
+        rows: dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]] = {}
+        if self.store is not None:
+            with contextlib.suppress(StateError):
+                waiting = self.store.outbox(states=(OutboxState.PENDING, OutboxState.HELD, OutboxState.SENDING))
+                dead = self.store.outbox(states=(OutboxState.DEAD,))
+                channels = sorted(self.delivery.statistics) if self.delivery else []
+                rows[own.OUTBOX_MESSAGES] = [
+                    ((c, state), float(sum(1 for r in found if r.channel == c)))
+                    for c in channels
+                    for state, found in (("pending", waiting), ("dead", dead))
+                ]
+                rows[own.OUTBOX_OLDEST_SECONDS] = [
+                    ((c,), max((r.age_seconds for r in waiting if r.channel == c), default=0.0)) for c in channels
+                ]
+        if self.delivery is not None:
+            rows[own.DELIVERIES] = [
+                ((channel, outcome), float(count))
+                for channel, numbers in self.delivery.statistics.items()
+                for outcome, count in numbers.outcomes.items()
+            ]
+        if self.gpu is not None:
+            rows[own.GPU_READER_REPLACED] = [((), float(self.gpu.replaced))]
+            rows[own.GPU_READER_STUCK] = [((), float(self.gpu.stuck))]
+        if self.gateway is not None:
+            rows[own.GATEWAY_LOG_ODD_LINES] = [((), float(self.gateway.registry.odd_lines))]
+        if self.guard is not None and self.guard.snapshot is not None and self.guard.snapshot.gateway is not None:
+            rows[own.GATEWAY_UPDATE_REJECTIONS] = [((), float(self.guard.snapshot.gateway.update_rejections))]
+        return rows
+
+
+async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], record: Path | None) -> None:
+    """
+    Guard the stack until SIGTERM or SIGINT.
+
+    Raises:
+        Refused: Another guard has this stack.
+        StateError: The stack was never started, so there is nothing to guard.
+    """
+    paths.create()
+    lock = StackLock(paths.run / "guard.lock")
+    if not lock.acquire():
+        raise Refused(f"guard: already running for {paths.root} as pid {lock.holder()}; see sre guard status")
+    try:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        async with contextlib.AsyncExitStack() as stack:
+            guard, desk, delivery, metrics = await _build(root, paths, environ, record, stack)
+            sender = asyncio.create_task(delivery.run()) if delivery else None
+            await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
+            exporter = asyncio.create_task(_keep_exporting(metrics, root, stop))
+            try:
+                await guard.run(stop)
+            finally:
+                if delivery is not None and sender is not None:
+                    await delivery.stop()
+                    await sender
+                exporter.cancel()
+                await asyncio.gather(exporter, return_exceptions=True)
+    finally:
+        lock.release()
+
+
+async def _keep_exporting(metrics: Metrics, root: Root, stop: asyncio.Event) -> None:
+    """Serve /metrics; a port that is taken costs the metrics, not the guard."""
+    told = False
+    while True:
+        try:
+            async with serve_metrics(metrics, root.guard.metrics_host, root.guard.metrics_port):
+                await stop.wait()
+                return
+        except OSError as error:
+            if not told:
+                told = True
+                log.error(
+                    "guard.metrics_port %d: %s; the guard works on without /metrics and tries again",
+                    root.guard.metrics_port,
+                    error.strerror or error,
+                )
+            await asyncio.sleep(PORT_RETRY_SECONDS)
+
+
+async def _build(
+    root: Root, paths: StatePaths, environ: Mapping[str, str], record: Path | None, stack: contextlib.AsyncExitStack
+) -> tuple[Guard, Desk, Delivery | None, Metrics]:
+    clock, boot_id, policy = SystemClock(), proc.boot_id(), policy_of(root)
+    resolved = resolved_stack(root, paths)
+    where = endpoints(resolved, environ)
+    store, problem = await _open_store(paths, clock, boot_id)
+    gateway = EnvoyGateway(paths, resolved, clock, lambda name: where[name].api_key)
+    stack.push_async_callback(gateway.close)
+    telemetry = VllmTelemetry(where, clock)
+    stack.push_async_callback(telemetry.close)
+    gpu = gpu_reader(
+        root.guard, resolved, overlay=paths.gpu_overlay, sim_folder=paths.sim_gpu, clock=clock, environ=environ
+    )
+    stack.push_async_callback(gpu.close)
+    supervisor = SupervisorClient(paths.supervisor_socket)
+    delivery: Delivery | None = None
+    if store is not None:
+        stack.callback(store.close)
+        delivery = Delivery(store, root.notify, clock, AppriseSender(environ), rng=random.Random())
+    numbers = Numbers()
+    metrics = Metrics(numbers)
+    guard = Guard(
+        observer=Observer(engine_configs(root), gateway, telemetry, supervisor, gpu, clock),
+        gateway=gateway,
+        supervisor=supervisor,
+        store=store,
+        store_problem=problem,
+        incidents=IncidentFiles(paths.incidents),
+        policy=policy,
+        clock=clock,
+        boot_id=boot_id,
+        evidence=ProcessEvidence(paths, supervisor),
+        listener=metrics,
+        tick_seconds=root.guard.tick_seconds,
+        record=await _recorder(record, stack),
+        page_unstored=delivery.send_unstored if delivery else None,
+        wake_delivery=delivery.wake if delivery else None,
+    )
+    numbers.store, numbers.delivery, numbers.gateway, numbers.guard = store, delivery, gateway, guard
+    numbers.gpu = gpu if isinstance(gpu, ChildGpuReader) else None
+    desk = Desk(guard, policy, clock, _journal_reader(store) if store else None)
+    metrics.source = desk
+    return guard, desk, delivery, metrics
+
+
+async def _open_store(paths: StatePaths, clock: SystemClock, boot_id: str) -> tuple[GuardStore | None, str | None]:
+    """A store that cannot be trusted costs the guard its hands, not its eyes."""
+    try:
+        return await asyncio.to_thread(lambda: GuardStore.open(paths.guard_db, clock=clock, boot_id=boot_id)), None
+    except StateError as error:
+        log.error("%s; the guard watches and does not act, traffic goes on", error)
+        return None, f"{error}; the guard watches and does not act"
+
+
+def _journal_reader(store: GuardStore) -> Callable[[int, int], Sequence[JournalRow]]:
+    def read(after: int, limit: int) -> Sequence[JournalRow]:
+        return [row for row in store.journal(limit=limit) if row.seq > after]
+
+    return read
+
+
+async def _recorder(record: Path | None, stack: contextlib.AsyncExitStack) -> Callable[[str], None] | None:
+    """Append one line per tick to ``record``, for ``sre breaker replay``."""
+    if record is None:
+        return None
+    try:
+        file = stack.enter_context(record.open("a", encoding="utf-8"))
+    except OSError as error:
+        raise StateError(f"--record {record}: {error.strerror}; give a file that can be written") from error
+
+    def write(line: str) -> None:
+        try:
+            file.write(line + "\n")
+            file.flush()
+        except OSError as error:
+            log.error("--record %s: %s", record, error.strerror)
+
+    return write
+
+
+def configure_logging(debug: bool) -> None:
+    """One line per record on stderr; the supervisor keeps and rotates it."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if debug else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
