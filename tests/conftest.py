@@ -166,6 +166,19 @@ def require_binary(name: str, hint: str, *alternatives: str) -> str:
     pytest.skip(message)
 
 
+@pytest.fixture(scope="session")
+def vllm_python() -> str:
+    """Interpreter with the CPU build of vLLM: SRE_VLLM_PYTHON, else .venv-vllm; skip without one, fail in CI."""
+    default = Path(__file__).resolve().parents[1] / ".venv-vllm" / "bin" / "python"
+    found = os.environ.get("SRE_VLLM_PYTHON") or (str(default) if default.exists() else None)
+    if found is not None:
+        return found
+    message = "no CPU build of vLLM; make setup installs it, or name an interpreter with SRE_VLLM_PYTHON"
+    if os.environ.get("SRE_REQUIRE_BINARIES") == "1":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
 def _marked_processes() -> list[str]:
     mark = SESSION_MARK.encode()
     found = []

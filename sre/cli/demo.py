@@ -112,9 +112,9 @@ class Display:
             if kind == "sim"
             else "the real vLLM on the CPU; the hang is a stopped engine core"
         )
-        cut = ", ".join(f"{name.split('.')[-1]} {value:g} (default {default:g})"
-                        for name, value, default in shortened("vllm" if kind == "vllm" else "sim"))  # fmt: skip
-        self.say(f"waits cut for the demo: {cut}; detection keeps its defaults")
+        self.say("a hang is seen by the default settings; later waits are cut:")
+        for name, value, default in shortened("vllm" if kind == "vllm" else "sim"):
+            self._write(f"        {name}: {value:g} s (default {default:g} s)", "dim")
 
     def say(self, line: str) -> None:
         """What the demo is doing."""

@@ -203,7 +203,7 @@ class DemoStack:
             lines = self.log.read_text("utf-8", "replace").split("\n")
         except OSError:
             return "no log"
-        return " | ".join(line.strip() for line in lines if line.strip())[-600:] or "empty log"
+        return " | ".join(line.strip() for line in lines if line.strip())[-300:] or "empty log"
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Stop it as a person would, ever more firmly; afterwards nothing of it runs, whatever happened."""
