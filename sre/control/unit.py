@@ -355,7 +355,7 @@ class Unit:
 
     def _forget(self, process: Running) -> None:
         process.close()
-        self._process = None
+        self._process, self.ready_at = None, None
 
     def _ran(self) -> float:
         return self._services.clock.monotonic() - (self.started_at or self._services.clock.monotonic())

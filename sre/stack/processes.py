@@ -21,8 +21,6 @@ class Role(enum.Enum):
 
 GATEWAY_NAME = "gateway"
 GUARD_NAME = "guard"
-RESERVED_NAMES = frozenset({GATEWAY_NAME, GUARD_NAME, "supervisor"})
-"""Names an engine must not have: they name processes and log files of ours."""
 
 # Environment of everything we start: with these a process is recognised even when the ledger is lost.
 STACK_MARK = "SRE_STACK_ID"

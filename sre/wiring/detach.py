@@ -47,23 +47,21 @@ async def start_detached(root: Root, paths: StatePaths, call: Invocation, say: S
     check(root, paths, call)
     log_path = paths.logs / SUPERVISOR_LOG
     before = log_path.stat().st_size if log_path.exists() else 0
-    log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        child = subprocess.Popen(
-            detached_argv(call, debug=debug),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
+    child = _spawn(detached_argv(call, debug=debug), log_path)
     say("supervisor", f"started in the background (pid {child.pid}); log: {log_path}")
     outcome = await _follow(child, SupervisorClient(paths.supervisor_socket), say, log_path, before)
     child.returncode = child.returncode if child.returncode is not None else 0  # it stays; nothing to warn of
     if outcome is not None:
         return outcome
     return Detached(Ready(gateway_url(root.stack), metrics_url(root, with_guard=call.with_guard), paths.root))
+
+
+def _spawn(argv: list[str], log_path: Path) -> subprocess.Popen[bytes]:
+    log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    finally:
+        os.close(log)
 
 
 def _held(paths: StatePaths) -> bool:

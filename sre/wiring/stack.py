@@ -38,7 +38,6 @@ from sre.stack.ledger import Ledger
 from sre.stack.processes import (
     GATEWAY_NAME,
     GUARD_NAME,
-    RESERVED_NAMES,
     Command,
     ProcessSpec,
     Readiness,
@@ -177,8 +176,6 @@ def preflight(root: Root, paths: StatePaths, ours: frozenset[int], *, with_guard
         problems.append(str(error))
     for engine in stack.engines:
         where = f"stack.engines.{engine.name}"
-        if engine.name in RESERVED_NAMES:
-            problems.append(f"{where}: a process of sre has this name; choose another one")
         if engine.kind == "vllm":
             problems += vllm.problems(engine)
         if engine.kind != "external" and engine.port is not None:
