@@ -12,6 +12,7 @@ import email.policy
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -78,6 +79,7 @@ class MailSink:
     def __init__(self, port: int = 0) -> None:
         self._wanted_port = port
         self._received: _Received[ReceivedMail] = _Received()
+        self._sessions: weakref.WeakSet[SMTP] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._thread: threading.Thread | None = None
@@ -102,7 +104,9 @@ class MailSink:
         from aiosmtpd.smtp import SMTP
 
         def protocol() -> SMTP:
-            return SMTP(self, hostname="sre-sink", loop=self._loop, **self.smtp_options())
+            session = SMTP(self, hostname="sre-sink", loop=self._loop, **self.smtp_options())
+            self._sessions.add(session)
+            return session
 
         return await asyncio.get_running_loop().create_server(protocol, LOOPBACK, self._wanted_port)
 
@@ -120,6 +124,9 @@ class MailSink:
         if self._server is not None:
             self._server.close()
             self._server = None
+        for session in list(self._sessions):
+            if session.transport is not None:
+                session.transport.abort()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
