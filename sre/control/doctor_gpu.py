@@ -97,11 +97,11 @@ def _memory_utilization(args: Sequence[str]) -> float:
     """vLLM's --gpu-memory-utilization in ``args``, the last one; its default without one, or with an odd one."""
     names = ("--gpu-memory-utilization", "--gpu_memory_utilization")
     found = VLLM_MEMORY_UTILIZATION
-    for here, after in zip(args, (*args[1:], ""), strict=True):
-        name, _, inline = here.partition("=")
+    for position, argument in enumerate(args):
+        name, _, inline = argument.partition("=")
         if name in names:
             try:
-                found = float(inline or after)
+                found = float(inline or "".join(args[position + 1 : position + 2]))
             except ValueError:
                 continue
     return found

@@ -49,7 +49,7 @@ from sre.wiring.status import stack_status
 
 T = TypeVar("T")
 
-DEADLINE_SECONDS = 8.0
+DEADLINE_SECONDS = 7.0
 """For each look; they run at the same time."""
 VERSION_DEADLINE_SECONDS = 5.0
 EXTERNAL_DEADLINE_SECONDS = 2.0

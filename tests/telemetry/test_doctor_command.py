@@ -1,0 +1,212 @@
+"""sre doctor as a person runs it: without a stack, without network, with hung and broken things around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.support import NvmlStandin, no_nvml
+
+pytestmark = pytest.mark.integration
+
+LIMIT_SECONDS = 20.0
+"""Each look gives up after 7 s, all at the same time; what hangs here hangs for a minute or for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    code: int
+    seconds: float
+    findings: list[dict[str, Any]]
+    text: str
+
+    def of(self, check: str) -> list[tuple[str, str]]:
+        return [(f["level"], f["sentence"]) for f in self.findings if f["check"] == check]
+
+
+class Doctor:
+    """Runs ``sre doctor`` in ``folder`` with a configuration whose ports are free."""
+
+    def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.gateway_port = free_port()
+        self.metrics_port = free_port()
+        self.environ: Mapping[str, str] = no_nvml(folder / "nothing")
+
+    def run(self, stack: Mapping[str, Any] | None = None, *, output: str = "json", **sections: Any) -> Report:
+        gateway = {"port": self.gateway_port, **(stack or {}).get("gateway", {})}
+        engines = (stack or {}).get("engines", [{"name": "sim-0", "gpus": [0]}])
+        config = {
+            "stack": {"engines": engines, "gateway": gateway},
+            "guard": {"metrics_port": self.metrics_port, **sections.pop("guard", {})},
+            **sections,
+        }
+        file = self.folder / "sre.yaml"
+        file.write_text(json.dumps(config))  # JSON is YAML
+        started = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "sre", "-c", str(file), "--state-dir", str(self.state), "doctor", "-o", output],
+            env=dict(self.environ),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=self.folder,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        findings = json.loads(done.stdout)["findings"] if output == "json" else []
+        return Report(done.returncode, time.monotonic() - started, findings, done.stdout)
+
+
+@pytest.fixture
+def doctor(short_dir: Path, free_port: Callable[[], int]) -> Doctor:
+    return Doctor(short_dir, free_port)
+
+
+def test_without_a_stack_it_is_quick_and_changes_nothing(doctor: Doctor) -> None:
+    report = doctor.run()
+    assert report.seconds < LIMIT_SECONDS
+    assert not doctor.state.exists()
+    assert report.of("envoy")[0][0] in {"ok", "problem"}
+    assert [level for level, _ in report.of("ports")] == ["ok"]
+    assert report.of("stack") == [("ok", "no stack runs here")]
+    assert [level for level, _ in report.of("gpu")] == ["ok"]
+    assert "foreseen" in report.of("rules")[0][1]
+    assert report.of("notify")[0] == ("warning", "no channel is configured: nobody would be told")
+    levels = {finding["level"] for finding in report.findings}
+    assert report.code == (3 if "problem" in levels else 0)
+
+
+def test_text_names_the_remedy_below_each_finding(doctor: Doctor) -> None:
+    report = doctor.run(output="text")
+    lines = report.text.splitlines()
+    warned = next(i for i, line in enumerate(lines) if "no channel is configured" in line)
+    assert lines[warned].startswith("warning   notify ")
+    assert lines[warned + 1].strip().startswith("-> add notify.channels")
+    assert lines[-1].endswith("fine")
+
+
+def test_a_taken_port_names_its_holder(doctor: Doctor) -> None:
+    with socket.create_server(("127.0.0.1", doctor.gateway_port)):
+        report = doctor.run()
+    ((level, sentence),) = [found for found in report.of("ports") if "gateway" in found[1] and found[0] != "ok"]
+    assert level == "problem"
+    assert f"pid {os.getpid()}" in sentence
+    assert report.code == 3
+
+
+def test_a_state_folder_that_cannot_be_made_is_a_problem(doctor: Doctor) -> None:
+    (doctor.folder / "file").write_text("")
+    doctor.state = doctor.folder / "file" / "state"
+    report = doctor.run()
+    assert report.of("state-dir")[0][0] == "problem"
+    assert report.code == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "level", "word"),
+    [
+        ("echo 'x  version: abc/1.40.0/Clean/RELEASE/BoringSSL'", "ok", "1.40.0"),
+        ("echo 'x  version: abc/1.31.2/Clean/RELEASE/BoringSSL'", "warning", "1.31.2"),
+        ("exit 7", "problem", "exit code 7"),
+        ("exec sleep 60", "problem", "did not say its version"),
+    ],
+)
+def test_the_envoy_binary_is_run(doctor: Doctor, script: str, level: str, word: str) -> None:
+    binary = doctor.folder / "envoy"
+    binary.write_text(f"#!/bin/sh\n{script}\n")
+    binary.chmod(0o700)
+    report = doctor.run({"gateway": {"envoy_binary": str(binary)}})
+    ((found, sentence),) = report.of("envoy")
+    assert found == level
+    assert word in sentence
+    assert report.seconds < LIMIT_SECONDS
+
+
+def test_secrets_are_resolved_and_never_shown(doctor: Doctor) -> None:
+    doctor.environ = {**doctor.environ, "GOOD_URL": "mailto://u:hunter2@h"}
+    channels = [
+        {"name": "good", "kind": "email", "url": "env:GOOD_URL"},
+        {"name": "bad", "kind": "sms", "url": "env:SRE_TEST_NOT_SET"},
+    ]
+    report = doctor.run(notify={"channels": channels})
+    assert "hunter2" not in report.text
+    ((level, sentence),) = [found for found in report.of("notify") if found[0] != "ok"]
+    assert level == "problem"
+    assert "SRE_TEST_NOT_SET" in sentence
+    assert report.code == 3
+
+
+def test_an_interpreter_without_vllm_is_a_problem(doctor: Doctor) -> None:
+    report = doctor.run({"engines": [{"name": "v", "kind": "vllm", "model": "m", "python": sys.executable}]})
+    assert [level for level, _ in report.of("engines")] == ["problem"]
+
+
+def test_an_external_engine_that_is_away_is_a_warning(doctor: Doctor, free_port: Callable[[], int]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    report = doctor.run({"engines": [{"name": "x", "kind": "external", "model": "m", "url": url}]})
+    assert [level for level, _ in report.of("engines")] == ["warning"]
+
+
+def test_nvml_is_read_in_a_child(doctor: Doctor) -> None:
+    standin = NvmlStandin(doctor.folder / "lib")
+    standin.set({"0.temperature": 71})
+    doctor.environ = standin.environ
+    report = doctor.run()
+    ((level, sentence),) = report.of("gpu")
+    assert level == "ok"
+    assert "nvml" in sentence
+    assert "71 °C" in sentence
+
+
+def test_an_nvml_that_hangs_is_not_seen_and_holds_nobody_up(doctor: Doctor) -> None:
+    standin = NvmlStandin(doctor.folder / "lib")
+    standin.set({"nvmlInitWithFlags.hang": 1})
+    doctor.environ = standin.environ
+    report = doctor.run()
+    assert [level for level, _ in report.of("gpu")] == ["not_seen"]
+    assert report.seconds < LIMIT_SECONDS
+
+
+def test_a_gpu_call_that_hangs_is_said(doctor: Doctor) -> None:
+    standin = NvmlStandin(doctor.folder / "lib")
+    standin.set({"nvmlDeviceGetTemperature.hang": 1})
+    doctor.environ = standin.environ
+    report = doctor.run()
+    (finding, *_) = report.of("gpu")
+    assert finding[0] == "problem"
+    assert "did not return" in finding[1]
+    assert report.seconds < LIMIT_SECONDS
+
+
+def test_a_memory_rule_that_vllm_would_trip_for_ever_is_said_before_the_start(doctor: Doctor) -> None:
+    standin = NvmlStandin(doctor.folder / "lib")
+    doctor.environ = standin.environ
+    engine = {
+        "name": "v", "kind": "vllm", "model": "m", "gpus": [0], "python": sys.executable,
+        "args": ["--gpu-memory-utilization", "0.95"],
+    }  # fmt: skip
+    report = doctor.run({"engines": [engine]})
+    ((level, sentence),) = [found for found in report.of("rules") if "gpu-memory" in found[1]]
+    assert level == "warning"
+    assert "not armed" in sentence
+
+
+def test_an_invalid_configuration_is_named(doctor: Doctor) -> None:
+    file = doctor.folder / "bad.yaml"
+    file.write_text("stack: {gatway: {}}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "sre", "-c", str(file), "doctor"], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 2
+    assert "gatway" in done.stderr
