@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import time
@@ -334,7 +335,7 @@ def make_server(api: EngineApi) -> web.Server:
     """The HTTP server; a client that goes away cancels its handler."""
 
     def with_large_bodies(*args: Any) -> web.BaseRequest:
-        return web.BaseRequest(*args, client_max_size=LARGEST_BODY_BYTES)
+        return web.BaseRequest(*args, asyncio.get_running_loop(), client_max_size=LARGEST_BODY_BYTES)
 
     return web.Server(
         api.handle,
