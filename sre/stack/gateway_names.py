@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired, RejectReason
+from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired
 from sre.settings.stack import StackSettings
 
 Document = dict[str, Any]
@@ -78,9 +78,9 @@ def probe_cluster(engine: str) -> str:
     return f"probe-{engine}"
 
 
-def reject_key(pool: str, reason: RejectReason) -> str:
-    """Runtime key: percent of new requests to ``pool`` that are refused for ``reason``."""
-    return f"gw.reject.{slug(pool)}.{reason.value}"
+def reject_key(pool: str) -> str:
+    """Runtime key: percent of new requests to ``pool`` that are refused."""
+    return f"gw.reject.{slug(pool)}"
 
 
 def concurrency_key(pool: str) -> str:
@@ -117,10 +117,7 @@ def runtime_layer(stack: StackSettings, desired: GatewayDesired) -> dict[str, in
     """Return every runtime key of ours with its value; no key is left to a default."""
     layer: dict[str, int] = {}
     for pool in complete(stack, desired).pools:
-        for reason in RejectReason:
-            layer[reject_key(pool.pool, reason)] = 0
-        if pool.reject_percent > 0:
-            layer[reject_key(pool.pool, pool.reason or RejectReason.MANUAL)] = min(100, pool.reject_percent)
+        layer[reject_key(pool.pool)] = max(0, min(100, pool.reject_percent))
         limit = desired.max_concurrent_requests
         layer[concurrency_key(pool.pool)] = stack.gateway.max_concurrent_requests if limit is None else limit
     layer[SHED_OFFLINE_KEY] = max(0, min(100, desired.offline_shed_percent))
@@ -145,6 +142,7 @@ def eds_path(cluster: str) -> str:
 
 RDS_PATH = "dyn/rds.json"
 RTDS_PATH = "dyn/rtds.json"
+ACCESS_LOG = "access.log"
 CDS_PATH = "dyn/cds.json"
 LDS_PATH = "dyn/lds.json"
 BOOTSTRAP_PATH = "bootstrap.json"

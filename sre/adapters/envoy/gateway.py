@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
@@ -12,6 +13,7 @@ from sre.adapters.envoy.files import (
     ADDRESSES,
     DESIRED,
     addresses_from_document,
+    desired_from_document,
     desired_to_document,
     read_document,
     write_document,
@@ -26,6 +28,7 @@ from sre.settings.stack import StackSettings
 from sre.signals.types import CanaryResult, CanaryVerdict, GatewaySeen, OutcomeCounts, Reading, Seen
 from sre.stack.gateway import render
 from sre.stack.gateway_names import (
+    ACCESS_LOG,
     RDS_PATH,
     RTDS_PATH,
     Document,
@@ -76,12 +79,12 @@ class EnvoyGateway:
         self._log = LogTail(self.access_log, HISTORY_BYTES)
         self._log_epoch: str | None = None
         self._history = True
-        self.registry = RequestRegistry({})
+        self.registry = RequestRegistry({}, {pool_cluster(p): p for p in stack.pools})
         self._load_addresses()
 
     @property
     def access_log(self) -> Path:
-        return self._paths.admin_socket.parent / "access.jsonl"
+        return self._paths.admin_socket.parent / ACCESS_LOG
 
     async def close(self) -> None:
         """Release sockets and files."""
@@ -113,19 +116,49 @@ class EnvoyGateway:
         """
         async with self._lock:
             self._load_addresses()
-            desired = complete(self._stack, desired)
+            desired = self._keep_reasons(complete(self._stack, desired))
             documents = render(GatewayPlan(self._stack, self._addresses, desired)).dynamic
-            changed = self._write({DESIRED: desired_to_document(desired), RTDS_PATH: documents[RTDS_PATH]})
-            epoch = self._admin.peer() if not changed else None
+            first = {RDS_PATH: documents[RDS_PATH]}  # the reason stands before the first refusal
+            changed = self._write({DESIRED: desired_to_document(desired)} | first)
+            problem = None
+            if changed:
+                problem = await self._refused(self._confirm_versions(first))
+            changed |= self._write({RTDS_PATH: documents[RTDS_PATH]})
             layer = {key: str(value) for key, value in runtime_layer(self._stack, desired).items()}
-            changed |= await self._confirm_runtime(layer, documents[RTDS_PATH])
-            others = {path: d for path, d in documents.items() if path != RTDS_PATH}
-            moved = self._write(others)
-            epoch = epoch or self._admin.peer()
+            try:
+                changed |= await self._confirm_runtime(layer, documents[RTDS_PATH])
+            finally:
+                moved = self._write(documents)
+            if problem is not None:
+                raise problem
+            epoch = self._admin.peer()
             if moved or self._drifted or epoch != self._confirmed_epoch:
                 await self._confirm_versions(documents)
                 self._confirmed_epoch, self._drifted = epoch, False
-            return changed or bool(moved)
+            return changed or moved
+
+    def _keep_reasons(self, desired: GatewayDesired) -> GatewayDesired:
+        """A pool that admits everything keeps the reason it last had: no answer shows it, and no route is rewritten."""
+        last = desired_from_document(self._written.get(DESIRED) or read_document(self._paths.gateway / DESIRED))
+        known = {} if last is None else {p.pool: p for p in last.pools}
+        return replace(
+            desired,
+            pools=tuple(
+                replace(p, reason=known[p.pool].reason, retry_after_seconds=known[p.pool].retry_after_seconds)
+                if p.reject_percent == 0 and p.pool in known
+                else p
+                for p in desired.pools
+            ),
+        )
+
+    @staticmethod
+    async def _refused(confirmation: Awaitable[None]) -> DependencyError | None:
+        """A refused reason must not keep the refusal itself from taking effect."""
+        try:
+            await confirmation
+        except DependencyError as problem:
+            return problem
+        return None
 
     def _write(self, documents: Mapping[str, Document]) -> bool:
         """Write what differs from what is on disk; return whether anything did."""

@@ -7,11 +7,10 @@ outcome filter's verdict). What the client or the gateway itself did says nothin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sre.actions.types import Outcome
+from sre.adapters.envoy.line import LogLine
 from sre.stack.gateway_routes import BATCH_PATHS
 
 JUDGED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", *BATCH_PATHS})
@@ -51,19 +50,14 @@ def _failure(detail: str) -> Judgement:
     return Judgement(Outcome.FAILURE, detail)
 
 
-def judge(line: Mapping[str, Any]) -> Judgement:
-    """Return the verdict on the request whose end ``line`` (one object of the access log) reports."""
-    status = int(line.get("status") or 0)
-    flags = frozenset(str(line.get("flags") or "-").split(",")) - {"-"}
-    path = str(line.get("path") or "").partition("?")[0]
-    metadata = line.get("resp")
-    end = metadata.get("end") if isinstance(metadata, Mapping) else None
-    detail = str(line.get("detail") or "")
-    if detail == "direct_response" or flags & NO_ENGINE or (status == 429 and line.get("upstream") is None):
+def judge(line: LogLine) -> Judgement:
+    """Return the verdict on the request whose end ``line`` reports."""
+    status, flags, path, end = line.status, line.flags, line.path.partition("?")[0], line.end
+    if line.detail == "direct_response" or flags & NO_ENGINE or (status == 429 and line.upstream is None):
         return _neutral("rejected_by_us")
     if flags & CLIENT_LEFT:
         return _client_left(status, path, end)
-    if flags & CLIENT_FAULT or (line.get("upstream") is None and "UF" not in flags):
+    if flags & CLIENT_FAULT or (line.upstream is None and "UF" not in flags):
         return _neutral("bad_request" if status < 500 else "client_stalled")
     if "UF" in flags:
         return _failure("connect_failure")
@@ -84,15 +78,15 @@ def judge(line: Mapping[str, Any]) -> Judgement:
     return Judgement(Outcome.SUCCESS, "ok")
 
 
-def _completion(end: object) -> Judgement:
+def _completion(end: str | None) -> Judgement:
     if end == "ok":
         return Judgement(Outcome.SUCCESS, "ok")
     if end == "opaque":
         return _neutral("opaque")  # not seen is neither good nor bad
-    return _failure("cut" if end is None else str(end))
+    return _failure(end or "cut")
 
 
-def _client_left(status: int, path: str, end: object) -> Judgement:
+def _client_left(status: int, path: str, end: str | None) -> Judgement:
     """A client that left after the whole answer, or because of an error event, does not hide what the engine did."""
     if status >= 500 or (path in JUDGED_PATHS and end not in (None, "opaque")):
         return _failure(f"http_{status}") if status >= 500 else _completion(end)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sre.actions.types import FinishedRequest, InFlightRequest, Outcome
 from sre.adapters.envoy.judgement import Judgement, judge
+from sre.adapters.envoy.line import LogLine, parse
 from sre.signals.types import OutcomeCounts, Reading
 
 SILENT_SECONDS = 2.0
@@ -20,16 +19,19 @@ LOST_SECONDS = 60.0
 MAX_OPEN = 20_000
 """More open requests than this are not kept apart: the oldest are dropped and counted."""
 NO_COUNTS = OutcomeCounts()
+RETRIED = Judgement(Outcome.FAILURE, "retried")
+CUT_BY_GATEWAY = Judgement(Outcome.NEUTRAL, "cut_by_gateway")
+"""The gateway ended, not the engine."""
+LOCAL_REASONS = {"UO": "concurrency_limit", "UH": "no_healthy_upstream", "NR": "no_route", "NC": "no_route"}
 
 
 @dataclass(slots=True)
 class _Open:
     """One open request; ``seen`` is the monotonic time of its latest line, ``suspect`` whether it may be dead."""
 
-    line: Mapping[str, Any]
+    line: LogLine
     seen: float
     engine: str | None = None
-    bytes_sent: int = 0
     suspect: bool = False
 
 
@@ -37,23 +39,24 @@ class RequestRegistry:
     """
     Follows requests by id.
 
-    Args:
-        engines: Engine name by upstream address; may be replaced when addresses change.
+    Attributes:
+        engines: Engine name by upstream address (``host:port``); may grow when addresses change.
+        pools: Pool by cluster name.
+        odd_lines: Lines that were no request, e.g. torn by a crash.
+        dropped: Open requests given up without having seen their end.
+        rejections: Refusals by the gateway itself, by reason.
     """
 
-    def __init__(self, engines: Mapping[str, str]) -> None:
+    def __init__(self, engines: Mapping[str, str], pools: Mapping[str, str]) -> None:
         self.engines = dict(engines)
+        self.pools = dict(pools)
         self.odd_lines = 0
-        """Lines that were no request, e.g. torn by a crash."""
         self.dropped = 0
-        """Open requests given up without having seen their end."""
         self.rejections: Counter[str] = Counter()
-        """Refusals by the gateway itself, by reason."""
-        self.client_aborts = 0
         self._open: dict[str, _Open] = {}
         self._counts: dict[str, OutcomeCounts] = {}
         self._sent: Counter[str] = Counter()
-        self._retried: dict[str, list[str]] = {}
+        self._tries: dict[str, list[str]] = {}
 
     def feed(self, raw: bytes, now: float, *, history: bool = False) -> FinishedRequest | None:
         """
@@ -63,80 +66,76 @@ class RequestRegistry:
             history: The line was written before we began to look: it opens and closes requests, but counts nothing.
         """
         try:
-            line = json.loads(raw)
-            kind, request_id = line["type"], line["id"]
-        except (ValueError, TypeError, KeyError):
+            line = parse(raw)
+        except (ValueError, OverflowError):
             self.odd_lines += 1
             return None
-        if not isinstance(request_id, str) or not isinstance(kind, str):
-            self.odd_lines += 1
-            return None
-        try:
-            if kind.startswith("Upstream"):
-                self._attempt(request_id, line)
-            elif kind == "DownstreamEnd":
-                return self._end(request_id, line, history=history)
-            else:
-                self._progress(request_id, line, now, history=history)
-        except (ValueError, TypeError, AttributeError):
-            self.odd_lines += 1
+        if line.kind == "DownstreamEnd":
+            return self._end(line, history=history)
+        if line.kind.startswith("Upstream"):
+            self._try_failed(line)
+        else:
+            self._progress(line, now, history=history)
         return None
 
-    def _engine(self, line: Mapping[str, Any]) -> str | None:
-        return self.engines.get(str(line.get("upstream")))
+    def _engine(self, line: LogLine) -> str | None:
+        return None if line.upstream is None else self.engines.get(line.upstream)
 
-    def _attempt(self, request_id: str, line: Mapping[str, Any]) -> None:
+    def _model(self, line: LogLine) -> str | None:
+        cluster = line.cluster or (line.route or "").partition("@")[2]
+        return self.pools.get(cluster)
+
+    def _try_failed(self, line: LogLine) -> None:
         """A try on one engine failed; whether it was the last one shows at the end of the request."""
         engine = self._engine(line)
-        if engine is not None and len(self._retried) < MAX_OPEN:
-            self._retried.setdefault(request_id, []).append(engine)
+        if engine is not None and len(self._tries) < MAX_OPEN:
+            self._tries.setdefault(line.request_id, []).append(engine)
 
-    def _progress(self, request_id: str, line: Mapping[str, Any], now: float, *, history: bool) -> None:
-        known = self._open.pop(request_id, None)
-        entry = _Open(line, now, self._engine(line), int(line.get("tx") or 0), suspect=history)
-        if known is not None and entry.engine is None:
-            entry.engine = known.engine
-        self._open[request_id] = entry  # moved to the end: the dict is ordered by the latest line
-        if entry.engine is not None and not history:
-            before = known.bytes_sent if known is not None and known.engine == entry.engine else 0
-            self._sent[entry.engine] += max(0, entry.bytes_sent - before)
+    def _progress(self, line: LogLine, now: float, *, history: bool) -> None:
+        known = self._open.pop(line.request_id, None)
+        entry = _Open(line, now, self._engine(line), suspect=history)
+        self._open[line.request_id] = entry  # moved to the end: the dict is ordered by the latest line
+        if not history:
+            self._count_bytes(entry.engine, line, known)
         if len(self._open) > MAX_OPEN:
             self._open.pop(next(iter(self._open)))
             self.dropped += 1
 
-    def _end(self, request_id: str, line: Mapping[str, Any], *, history: bool) -> FinishedRequest | None:
-        known = self._open.pop(request_id, None)
-        tries = self._retried.pop(request_id, [])
+    def _count_bytes(self, engine: str | None, line: LogLine, known: _Open | None) -> None:
+        if engine is not None:
+            before = known.line.bytes_sent if known is not None and known.engine == engine else 0
+            self._sent[engine] += max(0, line.bytes_sent - before)
+
+    def _end(self, line: LogLine, *, history: bool) -> FinishedRequest | None:
+        known = self._open.pop(line.request_id, None)
+        tries = self._tries.pop(line.request_id, [])
         if history:
             return None
-        engine = self._engine(line)
         verdict = judge(line)
-        attempts = int(line.get("attempts") or 0)
-        for failed in tries[: max(0, attempts - 1)]:
-            self._count(failed, Judgement(Outcome.FAILURE, "retried"))
-        sent = int(line.get("tx") or 0)
+        for failed in tries[: max(0, line.attempts - 1)]:
+            self._count(failed, RETRIED)
+        engine = self._engine(line)
         if engine is not None:
             self._count(engine, verdict)
-            before = known.bytes_sent if known is not None and known.engine == engine else 0
-            self._sent[engine] += max(0, sent - before)
-        if verdict.client_abort:
-            self.client_aborts += 1
-        reason = line.get("reason")
+            self._count_bytes(engine, line, known)
         if verdict.detail == "rejected_by_us":
-            self.rejections[str(reason or "unknown")] += 1
+            self.rejections[rejection_reason(line)] += 1
+        return self._finished(line, engine, verdict)
+
+    def _finished(self, line: LogLine, engine: str | None, verdict: Judgement) -> FinishedRequest:
         return FinishedRequest(
-            request_id=request_id,
-            path=str(line.get("path") or ""),
-            model=_text(line.get("model")),
+            request_id=line.request_id,
+            path=line.path,
+            model=self._model(line),
             engine=engine,
-            client=str(line.get("client") or ""),
-            started_wall=float(line.get("t") or 0.0),
-            duration_seconds=float(line.get("dur") or 0) / 1000,
-            status=int(line.get("status") or 0),
+            client=line.client,
+            started_wall=line.started,
+            duration_seconds=line.duration_seconds,
+            status=line.status,
             outcome=verdict.outcome,
             detail=verdict.detail,
-            attempts=attempts,
-            bytes_sent=sent,
+            attempts=line.attempts,
+            bytes_sent=line.bytes_sent,
         )
 
     def _count(self, engine: str, verdict: Judgement) -> None:
@@ -154,7 +153,7 @@ class RequestRegistry:
         """Envoy was restarted: requests that show no further sign of life are of the old process."""
         for entry in self._open.values():
             entry.suspect = True
-        self._retried.clear()
+        self._tries.clear()
 
     def expire(self, now: float) -> list[FinishedRequest]:
         """Close what is silent for too long at monotonic ``now``; return requests that the gateway's own end cut."""
@@ -163,29 +162,12 @@ class RequestRegistry:
             silent = now - entry.seen
             if silent <= SILENT_SECONDS:
                 break  # ordered by the latest line
-            if not entry.suspect and silent <= LOST_SECONDS:
-                continue
-            del self._open[request_id]
-            if not entry.suspect:
+            if entry.suspect:
+                del self._open[request_id]
+                cut.append(self._finished(entry.line, entry.engine, CUT_BY_GATEWAY))
+            elif silent > LOST_SECONDS:
+                del self._open[request_id]
                 self.dropped += 1
-                continue
-            line = entry.line
-            cut.append(
-                FinishedRequest(
-                    request_id=request_id,
-                    path=str(line.get("path") or ""),
-                    model=_text(line.get("model")),
-                    engine=entry.engine,
-                    client=str(line.get("client") or ""),
-                    started_wall=float(line.get("t") or 0.0),
-                    duration_seconds=float(line.get("dur") or 0) / 1000,
-                    status=int(line.get("status") or 0),
-                    outcome=Outcome.NEUTRAL,  # the gateway ended, not the engine
-                    detail="cut_by_gateway",
-                    attempts=int(line.get("attempts") or 0),
-                    bytes_sent=entry.bytes_sent,
-                )
-            )
         return cut
 
     def in_flight(self, now: float) -> list[InFlightRequest]:
@@ -193,15 +175,15 @@ class RequestRegistry:
         out = [
             InFlightRequest(
                 request_id=request_id,
-                path=str(entry.line.get("path") or ""),
-                model=_text(entry.line.get("model")),
+                path=entry.line.path,
+                model=self._model(entry.line),
                 engine=entry.engine,
-                client=str(entry.line.get("client") or ""),
-                started_wall=float(entry.line.get("t") or 0.0),
-                age_seconds=float(entry.line.get("dur") or 0) / 1000 + max(0.0, now - entry.seen),
-                max_tokens=_whole(entry.line.get("max_tokens")),
-                stream=_flag(entry.line.get("stream")),
-                bytes_sent=entry.bytes_sent,
+                client=entry.line.client,
+                started_wall=entry.line.started,
+                age_seconds=entry.line.duration_seconds + max(0.0, now - entry.seen),
+                max_tokens=entry.line.max_tokens,
+                stream=entry.line.stream,
+                bytes_sent=entry.line.bytes_sent,
             )
             for request_id, entry in self._open.items()
         ]
@@ -216,18 +198,8 @@ class RequestRegistry:
         return {name: Reading.of(float(self._sent[name]), now) for name in {*self.engines.values(), *self._sent}}
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _whole(value: object) -> int | None:
-    try:
-        return int(float(str(value)))
-    except (ValueError, OverflowError):
-        return None
-
-
-def _flag(value: object) -> bool | None:
-    if value is None:
-        return None
-    return str(value).lower() in {"1", "true", "1.0"}
+def rejection_reason(line: LogLine) -> str:
+    """Named reason of a refusal: the route's, else that of Envoy's own refusals."""
+    if line.route and line.detail == "direct_response":
+        return line.route.partition("@")[0]
+    return next((reason for flag, reason in LOCAL_REASONS.items() if flag in line.flags), "rate_limited")

@@ -1,0 +1,87 @@
+"""One line of the gateway's access log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sre.stack.gateway_listeners import LOG_FIELDS
+
+FIELDS = tuple(name for name, _ in LOG_FIELDS)
+NO_FLAGS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """
+    A request as the log shows it; None and 0 stand for what was not known yet.
+
+    Attributes:
+        kind: DownstreamStart, DownstreamPeriodic, DownstreamEnd, UpstreamEnd.
+        started: Unix seconds.
+        route: Name of the route: the reason of a refusal, and ``@cluster`` where it belongs to a pool.
+        end: The outcome filter's verdict; None when the answer was not complete.
+        flags: Envoy's response flags.
+        detail: Envoy's response code details.
+        path: With query, as the client sent it.
+    """
+
+    kind: str
+    request_id: str
+    started: float
+    duration_seconds: float
+    client: str
+    cluster: str | None
+    upstream: str | None
+    route: str | None
+    max_tokens: int | None
+    stream: bool | None
+    end: str | None
+    status: int
+    flags: frozenset[str]
+    detail: str | None
+    bytes_sent: int
+    attempts: int
+    path: str
+
+
+def parse(raw: bytes) -> LogLine:
+    """
+    Return the parsed line.
+
+    Raises:
+        ValueError: Torn, or not a line of our log.
+    """
+    fields = raw.decode("utf-8", "replace").split("\t", len(FIELDS) - 1)
+    if len(fields) != len(FIELDS):
+        raise ValueError("not a line of the gateway's log")
+    kind, request_id, started, duration, client, cluster, upstream, route = fields[:8]
+    max_tokens, stream, end, status, flags, detail, sent, attempts, path = fields[8:]
+    if not kind.startswith(("Downstream", "Upstream")) or request_id == "-":
+        raise ValueError("not a request")
+    return LogLine(
+        kind,
+        request_id,
+        float(started),
+        _number(duration) / 1000,
+        client,
+        _text(cluster),
+        _text(upstream),
+        _text(route),
+        None if max_tokens == "-" else int(float(max_tokens)),
+        None if stream == "-" else float(stream) != 0,
+        _text(end),
+        int(_number(status)),
+        NO_FLAGS if flags == "-" else frozenset(flags.split(",")),
+        _text(detail),
+        int(_number(sent)),
+        int(_number(attempts)),
+        path,
+    )
+
+
+def _text(value: str) -> str | None:
+    return None if value == "-" else value
+
+
+def _number(value: str) -> float:
+    return 0.0 if value == "-" else float(value)
