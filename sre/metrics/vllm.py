@@ -1,8 +1,8 @@
 """
 vLLM's Prometheus metrics, each spelled once: name, type, labels, buckets.
 
-What the simulated engine exposes, what the guard scrapes and what the contract test compares with the real vLLM all come
-from here. State of vLLM 0.32. A counter's sample is ``name + "_total"``; every counter and histogram also has a
+What the simulated engine exposes, what the guard scrapes and what the contract test compares with the real vLLM all
+come from here. State of vLLM 0.32. A counter's sample is ``name + "_total"``; every counter and histogram also has a
 ``_created`` gauge, which says nothing about load.
 """
 

@@ -1,8 +1,9 @@
 """
-The simulated engine: an honest stand-in for vLLM where there is no GPU. ``python -m sre.servers.simulated_engine --help``.
+The simulated engine: an honest stand-in for vLLM where there is no GPU. ``python -m sre.servers.simulated_engine
+--help``.
 
-This process is the API server; the engine core is its child (``simulated_engine_core``), in the same session and process group.
-Exit codes are vLLM's: 0 after SIGTERM and after the death of the core, 1 when it could not start.
+This process is the API server; the engine core is its child (``simulated_engine_core``), in the same session and
+process group. Exit codes are vLLM's: 0 after SIGTERM and after the death of the core, 1 when it could not start.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """
 Engine core of the simulated engine: a process of its own, as vLLM's ``VLLM::EngineCore`` is.
 
-It owns the scheduler, lets its steps take their time, and tells the API server what came of them. When the API server dies
-without a word it stays, as vLLM's does: its memory is then held by an orphan, until somebody ends it.
+It owns the scheduler, lets its steps take their time, and tells the API server what came of them. When the API server
+dies without a word it stays, as vLLM's does: its memory is then held by an orphan, until somebody ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -81,6 +82,8 @@ class Core:
         self._told_to_end = False
         self._orphaned_at: float | None = None
         self._waiting_pauses: list[int] = []
+        self._dropped = False
+        """Requests went without a step: the gauges say too much."""
         self._boot_id = _boot_id()
         self._faults_at = 0.0
         self._fault_stamp: tuple[int, int] | None = None
@@ -102,10 +105,14 @@ class Core:
                 begun = self._engine.begin_step(now)
             if begun is None:
                 self._answer_pauses()
+                if self._dropped:
+                    self._dropped = False
+                    self._outbox.append(pack_report(self._engine.state(now)))
                 self._flush(now)
                 self._wait(self._idle_until(now))
                 continue
             step, seconds = begun
+            self._dropped = False  # its report tells
             if busy_until < now - LONGEST_LAG_SECONDS:
                 busy_until = now
             self._let_pass(step, busy_until, busy_until + seconds)
@@ -165,10 +172,8 @@ class Core:
         writers = [self._socket] if self._unsent and self._orphaned_at is None else []
         readable, writable, _ = select.select(readers, writers, [], timeout)
         if self._wake in readable:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 512)
-            except BlockingIOError:
-                pass
         if writable:
             self._send()
         if self._socket in readable:
@@ -204,6 +209,7 @@ class Core:
                 self._engine.add(request, now)
             elif kind == wire.ABORT:
                 self._engine.abort(message[1])
+                self._dropped = True
             else:
                 self._call(message[1], message[2], message[3], now)
 
@@ -212,6 +218,7 @@ class Core:
         value: Any = None
         if name == "pause":
             self._outbox.append(pack_report(engine.pause(PauseMode(argument), now)))
+            self._dropped = True
             if engine.pausing:
                 self._waiting_pauses.append(key)
                 return

@@ -205,7 +205,8 @@ class EngineApi:
 
     async def _health(self, exchange: Exchange) -> web.StreamResponse:
         """200 as long as the core's socket is open: nothing about whether it moves."""
-        return web.Response(status=503 if self._client.dead else 200, headers=exchange.headers)
+        dead = self._client.dead and not self._client.stopping
+        return web.Response(status=503 if dead else 200, headers=exchange.headers)
 
     async def _version(self, exchange: Exchange) -> web.StreamResponse:
         return self._json(exchange, {"version": VERSION})
@@ -334,8 +335,9 @@ class EngineApi:
 def make_server(api: EngineApi) -> web.Server:
     """The HTTP server; a client that goes away cancels its handler."""
 
-    def with_large_bodies(*args: Any) -> web.BaseRequest:
-        return web.BaseRequest(*args, asyncio.get_running_loop(), client_max_size=LARGEST_BODY_BYTES)
+    def with_large_bodies(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY_BYTES)
 
     return web.Server(
         api.handle,

@@ -1,8 +1,9 @@
 """
 Messages between the simulated engine's API server and its core: batches of tuples over a Unix stream socket.
 
-Both ends are the same Python, started one by the other, so ``marshal`` serves: it is the fastest for plain tuples. A frame is a
-length (4 bytes, little endian) and one marshalled list of messages; a message is a tuple that begins with its name.
+Both ends are the same Python, started one by the other, so ``marshal`` serves: it is the fastest for plain tuples. A
+frame is a length (4 bytes, little endian) and one marshalled list of messages; a message is a tuple that begins with
+its name.
 """
 
 from __future__ import annotations

@@ -1,30 +1,31 @@
 """
 How long one engine step takes: the cost model of the simulated engine.
 
-It is checked against the reference curves of requirements G1 to G4 (16B mixture-of-experts model, one A100-80G); G5 is in
-``sre.simulator.host_load``. A step costs::
+It is checked against the reference curves of requirements G1 to G4 (16B mixture-of-experts model, one A100-80G); G5 is
+in ``sre.simulator.host_load``. A step costs::
 
     compute(rows)   weights read: a fixed part, plus the experts that ``rows`` tokens activate (1 - (1 - 6/64) ^ rows);
                     grows fast up to batch 8 and saturates: a property of such models, not a fitted curve
     + kv_read       reading the KV cache: flat up to batch 8, then + 15 % of that per further request (G2)
     / (1 - share)   scheduling's share of the step: 3 % up to batch 4, rising to 12 % at batch 16 (G3)
 
-Three numbers are free. The fixed part is solved from G1 (step at batch 8 = 8 / 3.2 times the step at batch 1); the KV share
-is set so that the efficiency at batch 4 is above 90 % (G3); the step at batch 1 is 8 ms (gut feeling: the source gives no
-absolute speed).
+Three numbers are free. The fixed part is solved from G1 (step at batch 8 = 8 / 3.2 times the step at batch 1); the KV
+share is set so that the efficiency at batch 4 is above 90 % (G3); the step at batch 1 is 8 ms (gut feeling: the source
+gives no absolute speed).
 
 What the source's figures cannot all be at once, and what is done about it:
 
-* G1, P99 + 47 % at batch 8. Steps that take 2.5 times as long raise an answer's time by 47 % only if 2.2 decode times of it do
-  not grow with the batch. Prefill on the same GPU does grow: eight clients with long prompts wait for each other's prefill.
-  So the figure holds for requests whose fixed part lies outside the batch (network, serialization, a prompt that comes from the
-  prefix cache), and is reproduced for those by ``request_seconds``; with prefill on the GPU the simulation gives more, and
-  we leave it so.
-* G2, "each further request adds about 15 %" is read as 15 % of the latency at batch 8. Compounded it would be a factor of
-  1.9e7 at batch 128, against G5, which measures a running service there.
-* G3 gives no batch at which scheduling reaches 12 %: 16 is ours. Efficiency is the share of the step in which the compute units
-  work: ``compute / step``.
-* G4's 800 ms includes the scheduling share of batch 1.
+* G1, P99 + 47 % at batch 8. Steps that take 2.5 times as long raise an answer's time by 47 % only if 2.2 decode times
+  of it do not grow with the batch. Prefill on the same GPU does grow: eight clients with long prompts wait for each
+  other's prefill. So the figure holds for requests whose fixed part lies outside the batch (network, serialization, a
+  prompt that comes from the prefix cache), and is reproduced for those by ``request_seconds``; with prefill on the GPU
+  the simulation gives more, and we leave it so.
+* G2, "each further request adds about 15 %" is read as 15 % of the latency at batch 8. Compounded it would be a factor
+  of 1.9e7 at batch 128, against G5, which measures a running service there.
+* G3 gives no batch at which scheduling reaches 12 %: 16 is ours. Efficiency is the share of the step in which the
+  compute units work: ``compute / step``.
+* G4's 800 ms includes the scheduling share of batch 1. Chunks of 256 tokens bound a step to about 30 ms, but the whole
+  prompt then takes five times as long: each step reads all experts again.
 * G6 compares a service before and after tuning; it constrains no step and is not modelled.
 """
 
@@ -130,7 +131,7 @@ class CostModel:
         return self.compute_seconds(batch) / self.step_seconds(batch, batch * KV_REFERENCE_TOKENS, [])
 
     def request_seconds(self, batch: int, output_tokens: int, fixed_seconds: float) -> float:
-        """An answer of ``output_tokens`` in a batch held at ``batch``, plus a part that does not grow with the batch."""
+        """An answer of ``output_tokens`` in a batch held at ``batch``, plus a part that does not grow with it."""
         return fixed_seconds + output_tokens * self.step_seconds(batch, batch * KV_REFERENCE_TOKENS, [])
 
 

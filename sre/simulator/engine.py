@@ -51,7 +51,7 @@ class Report:
     ended: list[Ended] = field(default_factory=list)
     preempted: int = 0
     stepped: bool = False
-    """A step: the state below is new."""
+    """The state below is new."""
     running: int = 0
     waiting: int = 0
     deferred: int = 0
@@ -220,9 +220,17 @@ class Engine:
                     report.ended.append(Ended(request.id, progress.finished, True, request.preemptions))
         if self.pausing and scheduler.idle:
             self.pausing, self.paused = False, True
+        return self._with_state(report)
+
+    def state(self, now: float) -> Report:
+        """The gauges without a step: what is due when requests were dropped and no step follows."""
+        return self._with_state(Report(now, stepped=True))
+
+    def _with_state(self, report: Report) -> Report:
+        scheduler = self._scheduler
         report.running = len(scheduler.running)
         report.waiting = scheduler.waiting
-        report.deferred = len(self._held)
+        report.deferred = sum(1 for entry in self._held if entry[-1].live)
         report.kv_usage_ratio = scheduler.cache.usage_ratio
         queries, hits = scheduler.prefix_queries, scheduler.prefix_hits
         report.prefix_queries, report.prefix_hits = queries - self._reported[0], hits - self._reported[1]

@@ -18,8 +18,8 @@ class KvCache:
     """
     Counts blocks; knows the full blocks of prompts by a hash that covers all tokens up to their end.
 
-    A block is in use (counts as usage), or idle: kept for a later prompt with the same beginning, evicted oldest first when
-    room is needed. Blocks of generated tokens are not kept, unlike vLLM's.
+    A block is in use (counts as usage), or idle: kept for a later prompt with the same beginning, evicted oldest first
+    when room is needed. Blocks of generated tokens are not kept, unlike vLLM's.
     """
 
     def __init__(self, tokens: int, *, keep_prefixes: bool = True) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from sre.simulator.cost import CostModel, Prefill
 from sre.simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
 
-
 UNLIMITED = 1 << 62
 
 
