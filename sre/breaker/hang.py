@@ -46,8 +46,10 @@ class HangMemory:
     """Last evidence of a step: steps or bytes moved, or a canary answered."""
     flat_since: float | None = None
     """Start of the present stretch without progress while requests were in flight."""
+    flat_first_at: float | None = None
+    """First sample that showed the counter flat in this stretch."""
     flat_confirmed_at: float | None = None
-    """Latest sample that showed the counter still flat."""
+    """Latest sample that showed it still flat."""
     hung: bool = False
     verdict: HangVerdict = HangVerdict.UNKNOWN
     hang_after_seconds: float = 0.0
@@ -74,14 +76,21 @@ def observe_hang(memory: HangMemory, engine: EngineSeen, at: float, policy: Hang
         memory = replace(_end_stretch(memory, at, policy), progress_at=progress_at)
     memory = replace(memory, hang_after_seconds=hang_after(memory, engine.ready_at, at, policy))
     if engine.paused or engine.process in NOT_SERVING:
-        return replace(memory, flat_since=None, flat_confirmed_at=None, hung=False, verdict=HangVerdict.EXCLUDED)
+        return replace(
+            memory,
+            flat_since=None,
+            flat_first_at=None,
+            flat_confirmed_at=None,
+            hung=False,
+            verdict=HangVerdict.EXCLUDED,
+        )
     if memory.hung:
         return replace(memory, verdict=HangVerdict.HUNG)
     in_flight = engine.in_flight
     if in_flight.seen is not Seen.OK or in_flight.value is None or at - in_flight.sampled_at > COUNT_MAX_AGE_SECONDS:
         return replace(memory, verdict=HangVerdict.UNKNOWN)
     if in_flight.value <= 0:
-        return replace(memory, flat_since=None, flat_confirmed_at=None, verdict=HangVerdict.IDLE)
+        return replace(memory, flat_since=None, flat_first_at=None, flat_confirmed_at=None, verdict=HangVerdict.IDLE)
     if memory.flat_since is None:
         return replace(memory, flat_since=at if progress_at is None else progress_at, verdict=HangVerdict.STEPPING)
     if memory.flat_confirmed_at is None:
@@ -106,7 +115,8 @@ def _note_progress(memory: HangMemory, engine: EngineSeen, at: float) -> tuple[H
         elif memory.steps_sampled_at is None or steps.sampled_at > memory.steps_sampled_at:
             memory = replace(memory, steps_sampled_at=steps.sampled_at)
             if memory.flat_since is not None:
-                memory = replace(memory, flat_confirmed_at=steps.sampled_at)
+                first = steps.sampled_at if memory.flat_first_at is None else memory.flat_first_at
+                memory = replace(memory, flat_first_at=first, flat_confirmed_at=steps.sampled_at)
     sent = engine.sent_bytes_total
     if sent.seen is Seen.OK and sent.value is not None:
         if memory.sent_bytes is not None and sent.value > memory.sent_bytes:
@@ -116,17 +126,19 @@ def _note_progress(memory: HangMemory, engine: EngineSeen, at: float) -> tuple[H
 
 
 def _end_stretch(memory: HangMemory, at: float, policy: HangSettings) -> HangMemory:
-    """Progress: a stretch that was never judged a hang is a legal gap. A judged one is not: else one hang would blind
-    us to the next."""
+    """
+    Progress: a stretch that was never judged a hang is a legal gap. A judged one is not: else one hang would blind us
+    to the next. Counted from the first flat sample on: before it the engine may have been idle between two looks.
+    """
     gaps = tuple(g for g in memory.legal_gaps if at - g[0] <= policy.step_memory_seconds)
-    if not memory.hung and memory.flat_since is not None and memory.flat_confirmed_at is not None:
-        gap = memory.flat_confirmed_at - memory.flat_since
+    if not memory.hung and memory.flat_first_at is not None and memory.flat_confirmed_at is not None:
+        gap = memory.flat_confirmed_at - memory.flat_first_at
         if gap > 0:
             # Only the longest and the latest matter; the bound keeps the state small.
             gaps = tuple(sorted((*gaps, (at, gap)), key=lambda g: g[1])[-16:])
-    return replace(memory, legal_gaps=gaps, hung=False, flat_since=None, flat_confirmed_at=None)
+    return replace(memory, legal_gaps=gaps, hung=False, flat_since=None, flat_first_at=None, flat_confirmed_at=None)
 
 
 def note_canary_success(memory: HangMemory, at: float) -> HangMemory:
     """A token came: whatever was flat is over. Not a legal gap: the stretch may have been judged by it."""
-    return replace(memory, hung=False, flat_since=None, flat_confirmed_at=None, progress_at=at)
+    return replace(memory, hung=False, flat_since=None, flat_first_at=None, flat_confirmed_at=None, progress_at=at)

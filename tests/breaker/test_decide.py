@@ -103,16 +103,28 @@ def test_a_long_legal_step_raises_the_limit() -> None:
     scene = Scene()
     engine = scene.engines["e0"]
     scene.ticks(5)
-    for _ in range(20):  # steps of two seconds
+    for _ in range(20):  # steps of nearly three seconds
         engine.stepping = False
         scene.ticks(2)
         engine.stepping = True
         scene.tick()
     engine.stepping = False
-    scene.ticks(4)
+    scene.ticks(3)
     assert scene.breaker().state is BreakerState.CLOSED
-    scene.ticks(6)
+    scene.ticks(2)
     assert scene.breaker().state is BreakerState.OPEN
+
+
+def test_one_flat_look_between_two_requests_is_no_long_step() -> None:
+    """Light traffic: idle between two looks, in flight at both."""
+    scene = Scene()
+    engine = scene.engines["e0"]
+    for _ in range(30):
+        engine.stepping = False
+        scene.tick()
+        engine.stepping = True
+        scene.tick()
+    assert scene.memory.engines["e0"].hang.hang_after_seconds == 3.0
 
 
 def test_the_grace_after_a_start_allows_a_compile() -> None:
