@@ -29,6 +29,7 @@ BYTES_KEPT = 256 * 1024 * 1024
 EVIDENCE_BYTES = 1024 * 1024
 """Of one piece of evidence the last so many bytes are kept: what came before a failure stands at the end of a log."""
 EVIDENCE_FILES = 64
+CUT_OFF = "(beginning cut off)\n"
 TIMELINE_BYTES = 4 * 1024 * 1024
 """An incident that flaps for days writes no further."""
 
@@ -68,7 +69,9 @@ class IncidentFiles:
         folder = self._folder(incident_id)
         document = {"opened_wall": opened_wall(incident_id), "resolved_wall": None, **facts, "id": incident_id}
         with self._explained(folder):
-            (folder / "evidence").mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            (folder / "evidence").mkdir(mode=0o700, exist_ok=True)
             if not (folder / "incident.json").exists():
                 _write(folder / "incident.json", _pretty(document))
             self._prune(keep=incident_id)
@@ -119,10 +122,7 @@ class IncidentFiles:
         file = self._folder(incident_id) / "evidence" / name
         with self._explained(file):
             if not file.exists() and sum(1 for _ in file.parent.iterdir()) < EVIDENCE_FILES:
-                raw = self._redact(text).encode("utf-8", "replace")
-                if len(raw) > EVIDENCE_BYTES:
-                    raw = b"(beginning cut off)\n" + raw[-EVIDENCE_BYTES:]
-                _write(file, raw.decode("utf-8", "replace"))
+                _write(file, self._redact(_end_of(text, 2 * EVIDENCE_BYTES)), limit_bytes=EVIDENCE_BYTES)
         return file
 
     def resolve(self, incident_id: str, *, at_wall: float, facts: Mapping[str, object] | None = None) -> None:
@@ -267,13 +267,27 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _write(file: Path, text: str) -> None:
-    """Put ``text`` in place of ``file``, on disk when this returns; a crash leaves the old or the new."""
+def _end_of(text: str, length: int) -> str:
+    """Return the last ``length`` characters from the start of a line on: half a secret would not be known as one."""
+    if len(text) <= length:
+        return text
+    end = text[-length:]
+    return CUT_OFF + end[end.find("\n") + 1 :]
+
+
+def _write(file: Path, text: str, limit_bytes: int | None = None) -> None:
+    """
+    Put ``text`` (its end, if it is longer than the limit) in place of ``file``, on disk when this returns; a crash
+    leaves the old or the new.
+    """
+    raw = text.encode("utf-8", "replace")
+    if limit_bytes is not None and len(raw) > limit_bytes:
+        raw = CUT_OFF.encode() + raw[-limit_bytes:]
     unfinished = file.with_name(f".{file.name}.new")
     try:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(descriptor, text.encode("utf-8", "replace"))
+            _write_all(descriptor, raw)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

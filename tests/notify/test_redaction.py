@@ -54,6 +54,12 @@ def test_a_secret_of_four_characters_or_more_is_gone(secret: str, around: str) -
     assert secret not in left.replace(HIDDEN, "")
 
 
+@pytest.mark.parametrize("unit", ["a", "token", "://", "authorization ", "bearer ", 'api_key="'])
+@pytest.mark.timeout(20)
+def test_a_long_log_takes_no_longer_than_its_length_asks_for(unit: str) -> None:
+    redact(unit * (1_000_000 // len(unit)))
+
+
 @given(st.text())
 def test_any_url_yields_its_whole_as_a_secret(url: str) -> None:
     assert url in secrets_of_url(url)

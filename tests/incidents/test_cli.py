@@ -1,0 +1,210 @@
+"""sre incident, sre analyze, sre notify outbox, and the old names: whole output, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sre.actions.records import JournalEntry, OutboxMessage
+from sre.actions.types import InFlightRequest, Message
+from sre.adapters.incident_files import IncidentFiles
+from sre.adapters.store import GuardStore
+from sre.cli.main import run
+from sre.settings.paths import StatePaths
+from sre.testing.clock import ManualClock
+
+ID = "inc-20270115-080000-00a1"
+WALL = 1_800_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SRE_CONFIG", "SRE_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def paths(short_dir: Path) -> StatePaths:
+    found = StatePaths(short_dir)
+    found.create()
+    return found
+
+
+@pytest.fixture
+def hang(paths: StatePaths) -> StatePaths:
+    """A stack that had a hang: SMS sent, mail dead."""
+    clock = ManualClock(wall=WALL)
+    files = IncidentFiles(paths.incidents)
+    files.open(ID, {"scope": "engine sim-0", "reason": "hang", "severity": "page", "step_age_seconds": 3.1})
+    files.write_contexts(
+        ID,
+        [
+            InFlightRequest(
+                request_id="r1", path="/v1/completions", model="sim-7b", engine="sim-0", client="127.0.0.1:5000",
+                started_wall=WALL - 9, age_seconds=9.0, max_tokens=16, stream=True, bytes_sent=120,
+            )
+        ],
+    )  # fmt: skip
+    files.append_timeline(ID, at_wall=WALL + 0.02, kind="refused", text="pool sim-7b refuses new requests")
+    files.write_evidence(ID, "engine-log.txt", "loading\nstep 1\n\x1b[31mstep 2\n")
+    message = Message(ID, "open", "page", "engine sim-0", "hang", "no step for 3.1 s", WALL)
+    with GuardStore.open(paths.guard_db, clock=clock, boot_id="b") as store:
+        entry = JournalEntry(
+            kind="intent", action="restart", target="sim-0", reason="hang", incident_id=ID, at_wall=WALL + 30,
+            at_monotonic=1030.0,
+        )  # fmt: skip
+        store.commit(state="{}", journal=[entry], outbox=[OutboxMessage(message, c) for c in ("sms", "mail")])
+        rows = {row.channel: row for row in store.lease(owner="o", seconds=9, channels=["sms", "mail"])}
+        clock.advance(0.5)
+        store.mark_sent(rows["sms"].id, owner="o")
+        store.mark_dead(rows["mail"].id, owner="o", error="550 no such user")
+    files.resolve(ID, at_wall=WALL + 41)
+    return paths
+
+
+def sre(paths: StatePaths, *argv: str) -> int:
+    return run(["--state-dir", str(paths.root), *argv])
+
+
+def test_list(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(hang, "incident", "list") == 0
+    assert capsys.readouterr().out == f"{ID}  2027-01-15 08:00:00  resolved  hang              engine sim-0\n"
+    assert sre(hang, "incident", "list", "-o", "json") == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert (one["id"], one["in_flight"], one["resolved_wall"]) == (ID, 1, WALL + 41)
+
+
+def test_show(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(hang, "incident", "show", ID) == 0
+    assert (
+        capsys.readouterr().out
+        == f"""\
+{ID}  resolved 2027-01-15 08:00:41
+  scope:     engine sim-0
+  reason:    hang
+  severity:  page
+  opened:    2027-01-15 08:00:00 UTC
+  lasted:    41.0 s
+
+what was seen
+  step_age_seconds: 3.1
+
+in flight when it opened
+  1 requests
+    r1  /v1/completions  sim-7b  from 127.0.0.1:5000  120 bytes sent
+
+what happened (UTC)
+  2027-01-15 08:00:00      +0.00 s  queued         open for sms
+  2027-01-15 08:00:00      +0.00 s  queued         open for mail
+  2027-01-15 08:00:00      +0.02 s  refused        pool sim-7b refuses new requests
+  2027-01-15 08:00:00      +0.50 s  sent           open to sms, 0.5 s after it was queued
+  2027-01-15 08:00:30     +30.00 s  intent         restart sim-0: hang
+
+notifications
+  open      sms              sent 2027-01-15 08:00:00
+  open      mail             dead, 1 tries: 550 no such user
+
+evidence engine-log.txt (last 3 lines)
+  loading
+  step 1
+  ?[31mstep 2
+"""
+    )
+
+
+def test_show_json_and_timeline(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(hang, "incident", "show", ID, "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["contexts"][0]["request_id"] == "r1"
+    assert [n["state"] for n in report["notifications"]] == ["sent", "dead"]
+    assert sre(hang, "incident", "timeline", ID) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5
+    assert sre(hang, "incident", "timeline", ID, "-o", "json") == 0
+    assert [e["kind"] for e in json.loads(capsys.readouterr().out)] == ["queued", "queued", "refused", "sent", "intent"]
+
+
+@pytest.mark.parametrize("wanted", ["inc-20270115-080000-ffff", "../../etc", "x"])
+def test_an_unknown_incident(hang: StatePaths, capsys: pytest.CaptureFixture[str], wanted: str) -> None:
+    assert sre(hang, "incident", "show", wanted) == 3
+    assert capsys.readouterr().err == f"sre: incident: there is no {wanted!r}; see sre incident list\n"
+
+
+def test_last_failure(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(hang, "analyze", "last-failure") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{ID}  resolved")
+    assert "kernel log" in out or "could not be read" in out or "NVRM" not in out
+    assert sre(hang, "analyze", "last-failure", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["in_flight"] == 1
+
+
+def test_last_failure_without_any(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(paths, "analyze", "last-failure") == 3
+    assert capsys.readouterr().out == f"no failure on record in {paths.incidents}\n"
+
+
+def test_an_incident_can_be_read_although_the_store_cannot(
+    hang: StatePaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hang.guard_db.write_bytes(b"")
+    assert sre(hang, "incident", "show", ID) == 0
+    out = capsys.readouterr().out
+    assert "refused" in out
+    assert "could not be read\n  guard state" in out
+
+
+def test_outbox(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(hang, "notify", "outbox", "list") == 3
+    captured = capsys.readouterr()
+    assert captured.out == (
+        "   id  queued (UTC)         state       tries  channel           event      incident\n"
+        f"    2  2027-01-15 08:00:00  dead            1  mail              open       {ID}\n"
+        "       550 no such user\n"
+    )
+    assert captured.err == "1 dead: send again with sre notify outbox retry ID, or give up with … drop ID\n"
+    assert sre(hang, "notify", "outbox", "show", "2") == 0
+    assert "no step for 3.1 s" in capsys.readouterr().out
+    assert sre(hang, "notify", "outbox", "retry", "2", "--dry-run") == 0
+    assert sre(hang, "notify", "outbox", "retry", "2") == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "message 2 to mail is sent as soon as the guard runs"
+    assert sre(hang, "notify", "outbox", "list", "-o", "json") == 0
+    assert [row["state"] for row in json.loads(capsys.readouterr().out)] == ["pending"]
+    assert sre(hang, "notify", "outbox", "drop", "2") == 0
+    assert sre(hang, "notify", "outbox", "list") == 0
+    assert capsys.readouterr().out == "no messages\n"
+    assert sre(hang, "notify", "outbox", "retry", "1") == 3
+    assert "message 1: it is sent; only held, pending and dead ones" in capsys.readouterr().err
+    assert sre(hang, "notify", "outbox", "drop", "99") == 3
+    assert "message 99: there is no such message" in capsys.readouterr().err
+
+
+def test_the_outbox_of_a_stack_that_never_ran(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sre(paths, "notify", "outbox", "list") == 1
+    assert "not there; the guard has not run yet: start it with sre up" in capsys.readouterr().err
+
+
+def old_name(function: str, *argv: str, state_dir: Path) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; from sre.cli.aliases import {function}; sys.argv[0] = 'x'; {function}()"
+    env = {**os.environ, "SRE_STATE_DIR": str(state_dir)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+@pytest.mark.integration
+def test_old_names(hang: StatePaths) -> None:
+    told = old_name("vllm_analyzer", "--last-failure", state_dir=hang.root)
+    assert (told.returncode, told.stdout.splitlines()[0]) == (0, f"{ID}  resolved 2027-01-15 08:00:41")
+    assert old_name("vllm_analyzer", state_dir=hang.root).returncode == 2
+    switch = old_name("vllm_config", "--switch-model", "m", "--keep-session", "300", state_dir=hang.root)
+    assert (switch.returncode, switch.stdout) == (1, "")
+    assert "switching to m is not available in this version of sre; nothing was changed" in switch.stderr
+    assert old_name("vllm_config", state_dir=hang.root).returncode == 2
