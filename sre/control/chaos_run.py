@@ -108,7 +108,8 @@ async def run_fault(
     Inject one fault, hold it, revert it; return the report.
 
     Args:
-        on_stamp: Called with t0 (requested), t1 (effective, by independent evidence), t9 (revert proven).
+        on_stamp: Called with t0 (requested), t1 (effective, by independent evidence), t9 (revert proven; not for
+            one-way faults).
         on_point: Called after each step of the run.
         abort: Set it to end the fault at once: revert, then return with ABORTED.
         hurry: Set it to skip the waits that come after the revert; the revert itself is never skipped.
@@ -270,13 +271,13 @@ class _Run:
             if not outcome.clean:
                 self.problem = _describe_dirty(self.plan.run_id, outcome)
         self.on_point(Point.RELEASED)
-        if outcome.clean:
+        if outcome.clean and not self.request.fault.one_way:
             self._stamp(STAMP_REVERTED, self.clock.monotonic(), outcome.by, "")
         if ending in (Ending.INJECT_FAILED, Ending.TARGET_CHANGED):
             if not outcome.clean:
                 raise LeftChanged(self.problem or "")
             raise Cancelled(self.problem or ending.value)
-        if outcome.clean and ending in (Ending.HELD, Ending.EFFECT_NOT_SEEN):
+        if outcome.clean and ending is Ending.HELD:
             await self._look_after()
         return self._report(ending, outcome, journal)
 

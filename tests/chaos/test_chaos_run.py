@@ -113,6 +113,7 @@ async def test_kill_waits_for_a_successor_and_undoes_nothing(world: StandInWorld
     assert (report.verdict, report.ending) == (Verdict.PASS, Ending.SUCCESSOR)
     assert not world.alive(world.cores[0])
     assert [step.result for step in report.steps] == ["one_way"]
+    assert [stamp.name for stamp in report.stamps] == ["t0_requested", "t1_effective"]
 
 
 async def test_kill_without_a_successor_is_a_failure(world: StandInWorld, short_dir: Path) -> None:

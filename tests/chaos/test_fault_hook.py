@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from sre.adapters.engines.vllm import process
 from sre.servers.vllm_hooks import sre_fault_hook as hook
-from sre.stack.fault_hook import FAULT_FILE_VARIABLE, fault_hook_args
+from sre.settings.paths import StatePaths
+from sre.settings.stack import EngineSettings
 
 BOOT = "boot-1"
 
@@ -173,17 +175,19 @@ def test_module_needs_only_the_standard_library() -> None:
     assert imported <= sys.stdlib_module_names
 
 
-def test_arguments_load_the_hook_in_an_interpreter_that_knows_nothing_of_us(short_dir: Path) -> None:
-    wanted = fault_hook_args(short_dir / "engine.json", pythonpath="/somewhere/else")
-    assert wanted.argv == ("--middleware", "sre_fault_hook.FaultHook")
-    assert wanted.env["PYTHONPATH"].endswith(os.pathsep + "/somewhere/else")
-    module, _, name = wanted.argv[1].partition(".")
+def test_hook_is_loaded_by_an_interpreter_that_knows_nothing_of_us(short_dir: Path) -> None:
+    paths = StatePaths(short_dir)
+    engine = EngineSettings(name="e", kind="vllm", model="/m", port=8001, build="cpu", fault_hook=True)
+    command = process(engine, paths, {"PYTHONPATH": "/somewhere/else"}).command
+    assert command is not None
+    middleware = command.argv[command.argv.index("--middleware") + 1]
+    module, _, name = middleware.partition(".")
     code = f"import {module}, sys; print({module}.{name}(None).faults._path); print('sre' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code], env=dict(wanted.env), capture_output=True, text=True, check=True
+        [sys.executable, "-S", "-c", code], env=dict(command.env), capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [str(short_dir / "engine.json"), "False"]
-    assert FAULT_FILE_VARIABLE == hook.FAULT_FILE_VARIABLE
+    assert done.stdout.split() == [str(paths.engine_faults / "e.json"), "False"]
+    assert command.env["PYTHONPATH"].endswith(os.pathsep + "/somewhere/else")
 
 
 def test_folder_on_vllms_path_holds_only_hooks() -> None:

@@ -270,7 +270,10 @@ def test_injector_and_watchdog_killed_at_a_step_boundary_then_recover_converges(
     assert recover(injector.root / "chaos") == ()
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize(
+    "boundary",
+    ["journaled:1", "watchdog_started:1", "injecting:1", "injected:1", "injected:2", "hold_over:1", "reverted:1"],
+)
 def test_injector_killed_at_a_step_boundary_leaves_no_fault(
     start: Start, cores: tuple[ProcessIdentity, ...], boundary: str, wait_until: WaitUntil
 ) -> None:
