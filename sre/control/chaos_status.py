@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sre.chaos.admission import Cancelled
 from sre.clock import Clock
-from sre.control.chaos_run import chaos_lock
+from sre.control.chaos_run import chaos_lock, describe_left
 from sre.errors import StateError
 from sre.watchdog.journal import STOP_NAME, JournalUnwritable
 from sre.watchdog.processes import boot_id, state
@@ -106,6 +106,21 @@ async def end_all(folder: Path, clock: Clock) -> Sequence[Recovered]:
     done = await asyncio.to_thread(_recover, folder)
     ended = names - {item.run_id for item in done}
     return (*(Recovered(run_id, True, None) for run_id in sorted(ended)), *done)
+
+
+def recover_at_start(folder: Path) -> list[str]:
+    """
+    Close what killed injectors left open, before the stack starts; return sentences about it. Raises nothing: a stack
+    starts all the same, but no new fault is injected while something is left.
+    """
+    if not folder.is_dir():
+        return []
+    try:
+        with chaos_lock(folder):
+            done = _recover(folder)
+    except (Cancelled, StateError) as error:
+        return [str(error)]
+    return [f"chaos run {i.run_id}: reverted and closed" if i.clean else describe_left(i) for i in done]
 
 
 def _recover(folder: Path) -> Sequence[Recovered]:

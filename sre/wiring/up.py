@@ -15,6 +15,7 @@ from sre.adapters.processes.files import LedgerFile, known_ports
 from sre.adapters.processes.lock import StackLock
 from sre.adapters.processes.pidfd import PidFd
 from sre.adapters.supervisor_client import SupervisorClient
+from sre.control.chaos_status import recover_at_start
 from sre.control.supervision import Say
 from sre.control.supervisor import Supervisor
 from sre.errors import ConfigError, DependencyError, Refused, SreError, StateError, Unreachable
@@ -177,6 +178,8 @@ async def up(root: Root, paths: StatePaths, call: Invocation, say: Say, on_ready
         stack = resolve_ports(root.stack, paths.ports, lost_ports(root.stack, paths, ours))
         for sentence in prepare_gateway(paths, stack):
             say("gateway", sentence)
+        for sentence in recover_at_start(paths.chaos):
+            say("chaos", sentence)
         specs = process_specs(root, stack, paths, call)
         async with supervisor_for(
             specs,

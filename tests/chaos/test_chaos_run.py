@@ -18,7 +18,7 @@ from sre.chaos.admission import Cancelled
 from sre.chaos.plan import PlannedStep
 from sre.chaos.report import Ending, Report, Stamp, Verdict
 from sre.control.chaos_run import Places, Point, Policy, run_fault
-from sre.control.chaos_status import RunState, active_faults, end_all, survey
+from sre.control.chaos_status import RunState, active_faults, end_all, recover_at_start, survey
 from sre.errors import ConfigError, ExitCode, LeftChanged, StateError
 from sre.signals.types import ProcessIdentity
 from sre.watchdog.journal import Journal
@@ -248,6 +248,24 @@ async def test_unfinished_journal_is_recovered_before_the_next_run(world: StandI
     report = await run(world, where)
     assert report.verdict is Verdict.PASS
     assert all(not found.open for found in runs(where.folder))
+
+
+def test_start_of_the_stack_closes_what_was_left_and_says_what_it_cannot(short_dir: Path) -> None:
+    where = places(short_dir)
+    assert recover_at_start(short_dir / "nothing-there") == []
+    leave_behind(where, text(planned(short_dir, run_id="left-behind"), {"record": "injecting", "step": 0}))
+    assert recover_at_start(where.folder) == ["chaos run left-behind: reverted and closed"]
+    (where.folder / "left-behind" / "journal.jsonl").write_bytes(b"garbage\nmore\n")
+    (said,) = recover_at_start(where.folder)
+    assert "--discard left-behind" in said
+
+
+async def test_start_of_the_stack_leaves_a_running_fault_alone(world: StandInWorld, short_dir: Path) -> None:
+    where = places(short_dir)
+    async with in_force(world, where):
+        (said,) = recover_at_start(where.folder)
+        assert "another fault is in force" in said
+        assert stopped(world.cores[0])
 
 
 async def test_unreadable_journal_refuses_new_runs(world: StandInWorld, short_dir: Path) -> None:
