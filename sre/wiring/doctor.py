@@ -51,26 +51,34 @@ T = TypeVar("T")
 
 DEADLINE_SECONDS = 7.0
 """For each look; they run at the same time."""
-VERSION_DEADLINE_SECONDS = 5.0
+INNER_SHARE = 0.8
+"""Of the deadline, for looks that can say themselves what did not answer."""
 EXTERNAL_DEADLINE_SECONDS = 2.0
 GPU_READS = 3
 GPU_READ_INTERVAL_SECONDS = 0.2
 PROGRAMS = ("prometheus", "alertmanager|prometheus-alertmanager", "promtool", "amtool")
 
 
-async def look(root: Root, paths: StatePaths, environ: Mapping[str, str]) -> Facts:
-    """Look at everything; returns within about ``DEADLINE_SECONDS``."""
+async def look(
+    root: Root, paths: StatePaths, environ: Mapping[str, str], deadline_seconds: float = DEADLINE_SECONDS
+) -> Facts:
+    """Look at everything; returns within about ``deadline_seconds``."""
+    inner_seconds = deadline_seconds * INNER_SHARE
+
+    async def seen(what: str, looking: Awaitable[T]) -> T | NotSeen:
+        return await _seen(what, looking, deadline_seconds)
+
     async with asyncio.TaskGroup() as looks:
-        system = looks.create_task(_seen("this system", _in_thread(_system)))
-        state_dir = looks.create_task(_seen("the state folder", _in_thread(lambda: _state_dir(paths.root))))
-        envoy = looks.create_task(_seen("envoy", _envoy(root)))
-        ports = looks.create_task(_seen("ports", _in_thread(lambda: _ports(root, paths, environ))))
-        gpu = looks.create_task(_seen("GPUs", _gpu(root, paths)))
-        notify = looks.create_task(_seen("notification", _in_thread(lambda: _notify(root, environ))))
-        stack = looks.create_task(_seen("the running stack", _stack(paths, environ)))
-        chaos = looks.create_task(_seen("chaos runs", _in_thread(lambda: _chaos(paths))))
+        system = looks.create_task(seen("this system", _in_thread(_system)))
+        state_dir = looks.create_task(seen("the state folder", _in_thread(lambda: _state_dir(paths.root))))
+        envoy = looks.create_task(seen("envoy", _envoy(root, inner_seconds)))
+        ports = looks.create_task(seen("ports", _in_thread(lambda: _ports(root, paths, environ))))
+        gpu = looks.create_task(seen("GPUs", _gpu(root, paths, environ, inner_seconds)))
+        notify = looks.create_task(seen("notification", _in_thread(lambda: _notify(root, environ))))
+        stack = looks.create_task(seen("the running stack", _stack(paths, environ)))
+        chaos = looks.create_task(seen("chaos runs", _in_thread(lambda: _chaos(paths))))
         engines = [
-            looks.create_task(_seen(f"engine {engine.name}", _engine(engine, environ))) for engine in root.stack.engines
+            looks.create_task(seen(f"engine {engine.name}", _engine(engine, environ))) for engine in root.stack.engines
         ]
     return Facts(
         system=system.result(),
@@ -88,12 +96,12 @@ async def look(root: Root, paths: StatePaths, environ: Mapping[str, str]) -> Fac
     )
 
 
-async def _seen(what: str, looking: Awaitable[T]) -> T | NotSeen:
+async def _seen(what: str, looking: Awaitable[T], deadline_seconds: float) -> T | NotSeen:
     try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
+        async with asyncio.timeout(deadline_seconds):
             return await looking
     except TimeoutError:
-        return NotSeen(f"{what}: no answer within {DEADLINE_SECONDS:g} s")
+        return NotSeen(f"{what}: no answer within {deadline_seconds:g} s")
     except (OSError, StateError) as error:
         return NotSeen(f"{what}: {error}")
 
@@ -155,7 +163,7 @@ def _state_dir(root: Path) -> StateDirFacts:
     )
 
 
-async def _envoy(root: Root) -> EnvoyFacts:
+async def _envoy(root: Root, deadline_seconds: float) -> EnvoyFacts:
     try:
         path = find_envoy(root.stack)
     except BinaryNotFound as error:
@@ -172,12 +180,12 @@ async def _envoy(root: Root) -> EnvoyFacts:
     except OSError as error:
         return EnvoyFacts(path, None, f"{path}: {error.strerror or error}; {again}")
     try:
-        async with asyncio.timeout(VERSION_DEADLINE_SECONDS):
+        async with asyncio.timeout(deadline_seconds):
             out, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
-        return EnvoyFacts(path, None, f"{path}: did not say its version in {VERSION_DEADLINE_SECONDS:g} s; {again}")
+        return EnvoyFacts(path, None, f"{path}: did not say its version in {deadline_seconds:g} s; {again}")
     if process.returncode != 0:
         return EnvoyFacts(path, None, f"{path}: --version ended with exit code {process.returncode}; {again}")
     version = re.search(rb"version:\s*\S*?/(\d+\.\d+\.\d+)", out)
@@ -235,7 +243,9 @@ def _ports(root: Root, paths: StatePaths, environ: Mapping[str, str]) -> PortFac
     return PortFacts(tuple(good), tuple(problems))
 
 
-async def _gpu(root: Root, paths: StatePaths) -> GpuFacts | NotSeen:
+async def _gpu(
+    root: Root, paths: StatePaths, environ: Mapping[str, str], deadline_seconds: float
+) -> GpuFacts | NotSeen:
     reader = gpu_reader(
         root.guard,
         root.stack,
@@ -243,10 +253,11 @@ async def _gpu(root: Root, paths: StatePaths) -> GpuFacts | NotSeen:
         sim_folder=paths.sim_gpu,
         clock=SystemClock(),
         patience_seconds=root.guard.gpu_deadline_seconds,
+        environ=environ,
     )
     reads: list[tuple[GpuSeen, ...]] = []
     try:
-        async with asyncio.timeout(DEADLINE_SECONDS - 1.0):
+        async with asyncio.timeout(deadline_seconds):
             while len(reads) < GPU_READS:
                 gpus = tuple(await reader.read())
                 if all(one.memory_used_ratio != NEVER for one in gpus):
@@ -256,7 +267,7 @@ async def _gpu(root: Root, paths: StatePaths) -> GpuFacts | NotSeen:
                 await asyncio.sleep(GPU_READ_INTERVAL_SECONDS)
     except TimeoutError:
         if not reads:
-            return NotSeen("GPUs: opening the GPU library did not return in time")
+            return NotSeen(f"GPUs: opening the GPU library did not return within {deadline_seconds:g} s")
     finally:
         await reader.close()
     return GpuFacts(reader.source, reader.problem, tuple(reads))

@@ -1,8 +1,6 @@
 """
 What one scrape of an engine's /metrics costs the guard, in CPU time, over real HTTP.
 
-    python -m tests.benchmarks.bench_scrape [SCRAPES]
-
 Aim: at most 1.5 ms per scrape of about 1,000 lines. The server runs in another process, so that only our side counts.
 """
 
@@ -11,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import statistics
-import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import pytest
 
 from sre.adapters.clock import SystemClock
 from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry, parse
@@ -23,6 +22,7 @@ from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry, parse
 REAL = (Path(__file__).parent.parent / "telemetry" / "data" / "vllm-0.32.0.metrics.txt").read_bytes()
 BODY = REAL + REAL.replace(b'engine="0"', b'engine="1"')
 """Two data-parallel ranks: about 1,200 lines."""
+SCRAPES = 300
 
 
 class _Metrics(BaseHTTPRequestHandler):
@@ -54,33 +54,31 @@ async def _scrapes(url: str, count: int) -> tuple[list[float], list[float]]:
             cpu.append(time.process_time() - cpu_before)
             wall.append(time.perf_counter() - wall_before)
             if sample.steps_total.value != 48.0:
-                raise SystemExit(f"bench_scrape: misread: {telemetry.problem('e')}")
+                pytest.fail(f"misread: {telemetry.problem('e')}")
     finally:
         await telemetry.close()
     return cpu[20:], wall[20:]
 
 
-def main() -> None:
-    """Print the figures."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+@pytest.mark.benchmark
+def test_scrape_cost() -> None:
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
     server.start()
     try:
-        cpu, wall = asyncio.run(_scrapes(f"http://127.0.0.1:{ours.recv()}", count))
+        cpu, wall = asyncio.run(_scrapes(f"http://127.0.0.1:{ours.recv()}", SCRAPES))
     finally:
         server.terminate()
         server.join()
+        server.close()
+        ours.close()
+        theirs.close()
     before = time.process_time()
-    for _ in range(count):
+    for _ in range(SCRAPES):
         parse(BODY, 0.0)
-    parsing = (time.process_time() - before) / count
-    print(f"text: {BODY.count(10)} lines, {len(BODY)} bytes; {count} scrapes")
+    parsing = (time.process_time() - before) / SCRAPES
     print(
-        f"cpu per scrape: mean {statistics.fmean(cpu) * 1e3:.2f} ms (of it parsing {parsing * 1e3:.2f} ms); aim <= 1.50"
+        f"\nscrape of {BODY.count(10)} lines ({len(BODY)} bytes), {SCRAPES} times:"
+        f" cpu mean {statistics.fmean(cpu) * 1e3:.2f} ms (of it parsing {parsing * 1e3:.2f} ms; target 1.50 ms),"
+        f" wall median {statistics.median(wall) * 1e3:.2f} ms, max {max(wall) * 1e3:.2f} ms"
     )
-    print(f"wall per scrape: median {statistics.median(wall) * 1e3:.2f} ms, max {max(wall) * 1e3:.2f} ms")
-
-
-if __name__ == "__main__":
-    main()
