@@ -127,7 +127,8 @@ def _up_detached(app: App, root: Root, paths: StatePaths, call: Invocation) -> i
     if outcome.ready is not None:
         _print_ready(outcome.ready)
         return ExitCode.OK
-    app.note(f"sre up: {outcome.problem}")
+    for line in outcome.problem.splitlines():
+        app.note(f"sre up: {line}")
     return outcome.exit_code
 
 

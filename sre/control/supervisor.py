@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,8 @@ from sre.clock import Clock
 from sre.control.external import ExternalEngine
 from sre.control.supervision import GatewayDrain, Host, LedgerStore, LogFiles, ReadinessProbe, Say
 from sre.control.unit import LEFTOVER_TERM_SECONDS, Services, Unit
-from sre.errors import DependencyError, LeftChanged, StateError
+from sre.control.waiting import wait_first
+from sre.errors import LeftChanged, StateError
 from sre.settings.stack import RestartSettings
 from sre.signals.types import ProcessIdentity, ProcessState
 from sre.stack.adoption import CHANGED, AdoptionPlan, EndFamily, plan_adoption
@@ -312,10 +312,9 @@ class Supervisor:
         self._enter_phase("draining")
         try:
             await self._gateway.drain()
-        except DependencyError as error:
+            await self._wait_drained(self._gateway, timeout)
+        except Exception as error:  # noqa: BLE001 whatever it is, a stop goes on
             self._say("gateway", f"cannot drain: {error}")
-            return
-        await self._wait_drained(self._gateway, timeout)
 
     async def _wait_drained(self, gateway: GatewayDrain, timeout_seconds: float) -> None:
         deadline = self._clock.monotonic() + timeout_seconds
@@ -334,8 +333,7 @@ class Supervisor:
             if now - said_at >= DRAIN_SAY_SECONDS:
                 said_at = now
                 self._say("gateway", f"draining: {active} requests run, at most {deadline - now:.0f} s more")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), DRAIN_POLL_SECONDS)
+            await wait_first(self._clock, DRAIN_POLL_SECONDS, self._hurry.wait())
 
     async def _run_role(self, role: Role) -> None:
         """Let the units of ``role``, which were asked to stop, do so."""

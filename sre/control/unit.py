@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sre.clock import Clock
 from sre.control.supervision import Host, LogFiles, ReadinessProbe, Running, Say
+from sre.control.waiting import wait_first
 from sre.errors import ConfigError, ProcessError
 from sre.settings.stack import RestartSettings
 from sre.signals.types import ProcessIdentity, ProcessState
@@ -153,20 +154,21 @@ class Unit:
     # Its life.
 
     async def run(self) -> None:
-        """Keep it running until ``request_stop``; returns when nothing of it is left (or cannot be ended)."""
-        try:
-            while not self._stopping:
-                try:
-                    if self._process is None:
-                        await self._start()
-                    else:
-                        await self._attend(self._process)
-                except Exception as error:  # noqa: BLE001 one process' trouble must not end the care for the others
-                    self.problem = f"{self.spec.name}: internal error: {type(error).__name__}: {error}; trying again"
-                    self._services.say(self.spec.name, self.problem)
-                    await self._pause_until(self._services.clock.monotonic() + UNKILLABLE_CHECK_SECONDS)
-        finally:
-            await self._stop()
+        """
+        Keep it running until ``request_stop``; returns when nothing of it is left (or cannot be ended). Cancelled, it
+        leaves the process alone: a broken supervisor must not take the service with it.
+        """
+        while not self._stopping:
+            try:
+                if self._process is None:
+                    await self._start()
+                else:
+                    await self._attend(self._process)
+            except Exception as error:  # noqa: BLE001 one process' trouble must not end the care for the others
+                self.problem = f"{self.spec.name}: internal error: {type(error).__name__}: {error}; trying again"
+                self._services.say(self.spec.name, self.problem)
+                await self._pause_until(self._services.clock.monotonic() + UNKILLABLE_CHECK_SECONDS)
+        await self._stop()
 
     async def _start(self) -> None:
         """Start it, or set when to try again. Returns early on a stop."""
@@ -301,16 +303,16 @@ class Unit:
             term_seconds = min(term_seconds, HURRY_SECONDS)
         process.signal(signal.SIGTERM)
         ended = asyncio.create_task(process.wait())
-        hurry = asyncio.create_task(self._hurry.wait())
+        clock = self._services.clock
         try:
-            done, _ = await asyncio.wait({ended, hurry}, timeout=term_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if ended not in done and hurry in done:
-                await asyncio.wait({ended}, timeout=min(term_seconds, HURRY_SECONDS))
+            hurrying = self._hurry.is_set()
+            await wait_first(clock, term_seconds, ended, *(() if hurrying else (self._hurry.wait(),)))
+            if not ended.done() and not hurrying and self._hurry.is_set():
+                await wait_first(clock, min(term_seconds, HURRY_SECONDS), ended)
             obeyed = ended.done()
         finally:
-            for task in (ended, hurry):
-                task.cancel()
-            await asyncio.gather(ended, hurry, return_exceptions=True)
+            ended.cancel()
+            await asyncio.gather(ended, return_exceptions=True)
         if not obeyed:
             self._services.say(self.spec.name, f"did not obey SIGTERM within {term_seconds:g} s; killing its family")
         self._survivors = tuple(
@@ -366,22 +368,15 @@ class Unit:
 
     async def _pause_until(self, at: float) -> bool:
         """Wait until ``at``; False when a stop came first."""
-        remaining = at - self._services.clock.monotonic()
-        while remaining > 0 and not self._stopping:
+        clock = self._services.clock
+        while (remaining := at - clock.monotonic()) > 0 and not self._stopping:
             self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), remaining)
-            remaining = at - self._services.clock.monotonic()
+            await wait_first(clock, remaining, self._wake.wait())
         return not self._stopping
 
     async def _wait_for(self, ended: asyncio.Task[ExitStatus], timeout_seconds: float | None) -> None:
         """Return when the process ended, something is asked of us, or time is up."""
-        woken = asyncio.create_task(self._wake.wait())
-        try:
-            await asyncio.wait({ended, woken}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-            await asyncio.gather(woken, return_exceptions=True)
+        await wait_first(self._services.clock, timeout_seconds, ended, self._wake.wait())
         self._wake.clear()
 
 

@@ -18,16 +18,19 @@ from sre.settings.paths import StatePaths
 from sre.signals.types import ProcessState
 from sre.stack.status import StackReport
 from sre.wiring.stack import SUPERVISOR_LOG, Invocation
-from sre.wiring.up import Ready, check, detached_argv, gateway_url, metrics_url, stack_lock
+from sre.wiring.up import Ready, detached_argv, gateway_url, metrics_url, stack_lock
 
 POLL_SECONDS = 0.05
+PROBLEM_PREFIX = "sre up: "
+"""Before each reason why a start is hopeless, on the background process' stderr."""
+
 GIVE_UP_CRASHES = 3
 """So many crashes of one process before it ever was ready: it is no longer waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """What came of it: ``ready``, or ``problem`` and the exit code."""
+    """What came of it: ``ready``, or ``problem`` (a sentence per line) and the exit code."""
 
     ready: Ready | None
     problem: str = ""
@@ -38,13 +41,16 @@ async def start_detached(root: Root, paths: StatePaths, call: Invocation, say: S
     """
     Start the supervisor in a session of its own and follow it until every process is ready.
 
+    What stands in the way of a start is found by the background process and passed on.
+
     Raises:
-        CannotStart, Refused: As ``up``; nothing was started.
+        Refused: It runs already.
+        ConfigError: The state folder cannot be made.
     """
     if paths.run.is_dir() and _held(paths):
         with stack_lock(paths):  # raises Refused with the sentence
             pass
-    check(root, paths, call)
+    paths.create()
     log_path = paths.logs / SUPERVISOR_LOG
     before = log_path.stat().st_size if log_path.exists() else 0
     child = _spawn(detached_argv(call, debug=debug), log_path)
@@ -114,6 +120,9 @@ def _hopeless(report: StackReport) -> str | None:
 def _last_words(log_path: Path, log_offset: int, code: int) -> str:
     size = log_path.stat().st_size if log_path.exists() else 0
     lines = [line for line in tail(log_path, 20, max_bytes=max(1, size - log_offset)) if line.strip()]
+    reasons = [line.removeprefix(PROBLEM_PREFIX) for line in lines if line.startswith(PROBLEM_PREFIX)]
+    if reasons:
+        return "\n".join(reasons)
     said = lines[-1] if lines else "it said nothing"
     return f"the supervisor ended with exit code {code}: {said}; log: {log_path}"
 

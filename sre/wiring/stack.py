@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlencode
 
-from sre.actions.types import RejectReason
 from sre.adapters.clock import SystemClock
 from sre.adapters.engines import external, simulated, vllm
 from sre.adapters.engines.health import HttpReadiness
@@ -273,7 +272,7 @@ class EnvoyDrain:
 
     async def drain(self) -> None:
         """Refuse from now on. Raises DependencyError."""
-        keys = {reject_key(pool, RejectReason.MANUAL): "100" for pool in self._pools}
+        keys = {reject_key(pool): "100" for pool in self._pools}
         await self._admin.request("POST", "/runtime_modify?" + urlencode(keys))
         await self._admin.request("POST", "/drain_listeners?graceful&skip_exit")
 

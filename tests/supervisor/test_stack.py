@@ -208,8 +208,9 @@ def test_all_problems_are_said_at_once_and_nothing_is_started(stack: Stack) -> N
             ],
             gateway={"port": stack.gateway_port, "envoy_binary": "/no/such/envoy"},
         )
-        failed = stack.run("up", "--no-guard")
-    assert failed.returncode == 1
+        failed, detached = stack.run("up", "--no-guard"), stack.run("up", "--no-guard", "--detach")
+    assert failed.returncode == detached.returncode == 1
+    assert set(failed.stderr.splitlines()) <= set(detached.stderr.splitlines())
     said = failed.stderr
     assert "stack.gateway.envoy_binary: /no/such/envoy" in said
     assert "stack.engines.a.model: /no/such/folder does not exist" in said
