@@ -7,11 +7,11 @@ Aim: at most 1.5 ms per scrape of about 1,000 lines. The server runs in another 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import statistics
+import subprocess
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,8 @@ import pytest
 from sre.adapters.clock import SystemClock
 from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry, parse
 
-REAL = (Path(__file__).parent.parent / "telemetry" / "data" / "vllm-0.32.0.metrics.txt").read_bytes()
+ROOT = Path(__file__).resolve().parents[2]
+REAL = (ROOT / "tests" / "telemetry" / "data" / "vllm-0.32.0.metrics.txt").read_bytes()
 BODY = REAL + REAL.replace(b'engine="0"', b'engine="1"')
 """Two data-parallel ranks: about 1,200 lines."""
 SCRAPES = 300
@@ -38,9 +39,10 @@ class _Metrics(BaseHTTPRequestHandler):
         pass
 
 
-def _serve(pipe: Connection) -> None:
+def serve() -> None:
+    """Serve BODY, saying the port on stdout, until killed."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Metrics)
-    pipe.send(server.server_port)
+    print(server.server_port, flush=True)
     server.serve_forever()
 
 
@@ -62,17 +64,13 @@ async def _scrapes(url: str, count: int) -> tuple[list[float], list[float]]:
 
 @pytest.mark.benchmark
 def test_scrape_cost() -> None:
-    ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
-    server.start()
-    try:
-        cpu, wall = asyncio.run(_scrapes(f"http://127.0.0.1:{ours.recv()}", SCRAPES))
-    finally:
-        server.terminate()
-        server.join()
-        server.close()
-        ours.close()
-        theirs.close()
+    argv = [sys.executable, "-c", "from tests.benchmarks.bench_scrape import serve; serve()"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=ROOT) as server:
+        assert server.stdout is not None
+        try:
+            cpu, wall = asyncio.run(_scrapes(f"http://127.0.0.1:{int(server.stdout.readline())}", SCRAPES))
+        finally:
+            server.kill()
     before = time.process_time()
     for _ in range(SCRAPES):
         parse(BODY, 0.0)
