@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sre.incidents.records import Incident
     from sre.incidents.report import Report
 
-KERNEL_EVIDENCE = "kernel-log.txt"
+KERNEL_EVIDENCE = "kernel.log"
 """When the guard took the kernel's log into the incident, the log is not read again now."""
 
 

@@ -53,6 +53,33 @@ class Outbox(Protocol):
     def strand(self, known_channels: Collection[str]) -> int: ...
 
 
+class NoOutbox:
+    """The outbox of a guard whose store cannot be trusted: nothing waits there, messages live in memory only."""
+
+    def lease(
+        self, *, owner: str, seconds: float, channels: Collection[str], exclude: Collection[int] = ()
+    ) -> Sequence[OutboxRow]:
+        return ()
+
+    def peek_due(self, *, channels: Collection[str], exclude: Collection[int] = ()) -> Sequence[OutboxRow]:
+        return ()
+
+    def mark_sent(self, row_id: int, *, owner: str) -> bool:
+        return False
+
+    def mark_failed(self, row_id: int, *, owner: str, error: str, retry_after_seconds: float) -> bool:
+        return False
+
+    def mark_dead(self, row_id: int, *, owner: str, error: str) -> bool:
+        return False
+
+    def release_leases(self, *, owner: str) -> int:
+        return 0
+
+    def strand(self, known_channels: Collection[str]) -> int:
+        return 0
+
+
 @dataclass(slots=True)
 class ChannelStatistics:
     """Tries of one channel since the guard began."""

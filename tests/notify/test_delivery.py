@@ -13,7 +13,7 @@ import pytest
 
 from sre.actions.records import OutboxState
 from sre.adapters.store import GuardStore
-from sre.control.delivery import Delivery
+from sre.control.delivery import Delivery, NoOutbox
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.settings.notify import ChannelSettings, NotifySettings
@@ -249,6 +249,18 @@ async def test_a_page_that_the_store_cannot_take_is_sent_from_memory_once(
         delivery.wake()
         await wait_until_async(lambda: count(store, OutboxState.SENT) == 2)
     assert provider.accepted == ["sms", "mail"]
+
+
+async def test_a_guard_without_a_store_still_pages(
+    provider: Provider, clock: ManualClock, wait_until_async: Until
+) -> None:
+    provider.answers["sms"] = [UNKNOWN]
+    delivery = Delivery(NoOutbox(), SETTINGS, clock, provider, rng=random.Random(1))
+    task = asyncio.create_task(delivery.run())
+    delivery.send_unstored([post("sms"), post("mail")])
+    await wait_until_async(lambda: sorted(provider.accepted) == ["mail", "sms"])
+    await delivery.stop()
+    await task
 
 
 async def test_the_end_of_an_incident_carries_an_unsent_beginning(
