@@ -14,11 +14,11 @@ import json
 import logging
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import EllipsisType
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from sre.actions.ports import Gateway, IncidentRecorder, StateStore, Supervisor
 from sre.actions.records import JournalEntry, OutboxMessage
@@ -38,6 +38,8 @@ from sre.signals.codec import to_json
 from sre.signals.types import CanaryResult, ProcessIdentity, Snapshot
 
 log = logging.getLogger("sre.guard")
+
+E = TypeVar("E", bound=Effect)
 
 COMMIT_SECONDS = 5.0
 """A commit slower than this is taken for a stuck disk: the guard stops acting until the disk answers."""
@@ -349,26 +351,25 @@ class Guard:
         for effect in effects:
             match effect:
                 case StartCanary():
-                    self._spawn(("canary", effect.engine), self._canary(effect))
+                    self._spawn(("canary", effect.engine), self._canary, effect)
                 case SaveContexts():
-                    self._spawn(("contexts", effect.incident_id), self._save_contexts(effect))
+                    self._spawn(("contexts", effect.incident_id), self._save_contexts, effect)
                 case RestartEngine():
-                    self._spawn(("restart", effect.engine), self._restart(effect))
+                    self._spawn(("restart", effect.engine), self._restart, effect)
                 case CloseIncident():
-                    self._spawn(("close", effect.incident_id), self._close_incident(effect))
+                    self._spawn(("close", effect.incident_id), self._close_incident, effect)
 
-    def _spawn(self, key: object, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` unless the same is under way."""
+    def _spawn(self, key: object, work: Callable[[E], Awaitable[None]], effect: E) -> None:
+        """Run ``work`` on ``effect`` unless the same is under way."""
         if key in self._tasks:
-            work.close()
             return
-        task = asyncio.ensure_future(self._guarded(work))
+        task = asyncio.ensure_future(self._guarded(work, effect))
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
 
-    async def _guarded(self, work: Awaitable[None]) -> None:
+    async def _guarded(self, work: Callable[[E], Awaitable[None]], effect: E) -> None:
         try:
-            await work
+            await work(effect)
         except SreError as error:
             log.error("%s", error)
             self._listener.failed("effect")
@@ -492,6 +493,11 @@ class Guard:
         if key not in self._failing:
             self._failing.add(key)
             self._note("failed", target, f"{action}_failed", action, {"problem": problem}, incident)
+
+    async def settled(self) -> None:
+        """Return when no effect is under way. Canaries and restarts end by their own deadlines."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def close(self) -> None:
         """End what is under way. The store is its opener's to close."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import signal
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sre.actions.records import JournalRow, OutboxState
+from sre.actions.records import JournalRow, OutboxLoad
 from sre.adapters.clock import SystemClock
 from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry
 from sre.adapters.envoy.gateway import EnvoyGateway
@@ -25,12 +26,13 @@ from sre.adapters.processes.lock import StackLock
 from sre.adapters.store import GuardStore
 from sre.adapters.supervisor_client import SupervisorClient
 from sre.breaker.policy import policy_of
-from sre.control.delivery import Delivery
+from sre.control.delivery import Delivery, NoOutbox
 from sre.control.desk import Desk
 from sre.control.guard import Guard
 from sre.control.observe import EngineConfig, Observer
-from sre.errors import Refused, StateError
+from sre.errors import ConfigError, Refused, StateError
 from sre.metrics import own
+from sre.redaction import redact
 from sre.servers.exporter import Metrics, serve_metrics
 from sre.servers.guard_api import guard_app, serve_unix
 from sre.settings.models import Root
@@ -63,6 +65,16 @@ def endpoints(stack: StackSettings, environ: Mapping[str, str]) -> dict[str, Eng
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def known_secrets(stack: StackSettings, root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Every secret that the configuration refers to and that can be resolved: never to be written anywhere."""
+    references = [e.api_key for e in stack.engines if e.api_key] + [c.url for c in root.notify.channels]
+    found = []
+    for reference in references:
+        with contextlib.suppress(ConfigError):
+            found.append(resolve_secret(reference, "secret", environ))
+    return tuple(found)
 
 
 class ProcessEvidence:
@@ -107,17 +119,14 @@ class Numbers:
         rows: dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]] = {}
         if self.store is not None:
             with contextlib.suppress(StateError):
-                waiting = self.store.outbox(states=(OutboxState.PENDING, OutboxState.HELD, OutboxState.SENDING))
-                dead = self.store.outbox(states=(OutboxState.DEAD,))
-                channels = sorted(self.delivery.statistics) if self.delivery else []
+                quiet = {c: OutboxLoad(c, 0, 0, None) for c in (self.delivery.statistics if self.delivery else ())}
+                found = quiet | {load.channel: load for load in self.store.outbox_load()}
                 rows[own.OUTBOX_MESSAGES] = [
-                    ((c, state), float(sum(1 for r in found if r.channel == c)))
-                    for c in channels
-                    for state, found in (("pending", waiting), ("dead", dead))
+                    ((channel, state), float(count))
+                    for channel, waits in found.items()
+                    for state, count in (("pending", waits.pending), ("dead", waits.dead))
                 ]
-                rows[own.OUTBOX_OLDEST_SECONDS] = [
-                    ((c,), max((r.age_seconds for r in waiting if r.channel == c), default=0.0)) for c in channels
-                ]
+                rows[own.OUTBOX_OLDEST_SECONDS] = [((c,), waits.oldest_seconds or 0.0) for c, waits in found.items()]
         if self.delivery is not None:
             rows[own.DELIVERIES] = [
                 ((channel, outcome), float(count))
@@ -153,15 +162,14 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
             loop.add_signal_handler(number, stop.set)
         async with contextlib.AsyncExitStack() as stack:
             guard, desk, delivery, metrics = await _build(root, paths, environ, record, stack)
-            sender = asyncio.create_task(delivery.run()) if delivery else None
+            sender = asyncio.create_task(delivery.run())
             await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
             exporter = asyncio.create_task(_keep_exporting(metrics, root, stop))
             try:
                 await guard.run(stop)
             finally:
-                if delivery is not None and sender is not None:
-                    await delivery.stop()
-                    await sender
+                await delivery.stop()
+                await sender
                 exporter.cancel()
                 await asyncio.gather(exporter, return_exceptions=True)
     finally:
@@ -189,7 +197,7 @@ async def _keep_exporting(metrics: Metrics, root: Root, stop: asyncio.Event) -> 
 
 async def _build(
     root: Root, paths: StatePaths, environ: Mapping[str, str], record: Path | None, stack: contextlib.AsyncExitStack
-) -> tuple[Guard, Desk, Delivery | None, Metrics]:
+) -> tuple[Guard, Desk, Delivery, Metrics]:
     clock, boot_id, policy = SystemClock(), proc.boot_id(), policy_of(root)
     resolved = resolved_stack(root, paths)
     where = endpoints(resolved, environ)
@@ -203,10 +211,12 @@ async def _build(
     )
     stack.push_async_callback(gpu.close)
     supervisor = SupervisorClient(paths.supervisor_socket)
-    delivery: Delivery | None = None
     if store is not None:
         stack.callback(store.close)
-        delivery = Delivery(store, root.notify, clock, AppriseSender(environ), rng=random.Random())
+    # Without a store pages still go out, from memory.
+    outbox = store if store is not None else NoOutbox()
+    delivery = Delivery(outbox, root.notify, clock, AppriseSender(environ), rng=random.Random())
+    hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
     numbers = Numbers()
     metrics = Metrics(numbers)
     guard = Guard(
@@ -215,7 +225,7 @@ async def _build(
         supervisor=supervisor,
         store=store,
         store_problem=problem,
-        incidents=IncidentFiles(paths.incidents),
+        incidents=IncidentFiles(paths.incidents, redact=hide),
         policy=policy,
         clock=clock,
         boot_id=boot_id,
@@ -223,8 +233,8 @@ async def _build(
         listener=metrics,
         tick_seconds=root.guard.tick_seconds,
         record=await _recorder(record, stack),
-        page_unstored=delivery.send_unstored if delivery else None,
-        wake_delivery=delivery.wake if delivery else None,
+        page_unstored=delivery.send_unstored,
+        wake_delivery=delivery.wake,
     )
     numbers.store, numbers.delivery, numbers.gateway, numbers.guard = store, delivery, gateway, guard
     numbers.gpu = gpu if isinstance(gpu, ChildGpuReader) else None
