@@ -114,7 +114,7 @@ class Budgets:
 
     refused: float = 5.0
     """Of the issue "hang ≤ 5 s with default settings"."""
-    contexts_after_refusal: float = 2.0
+    contexts_after_trip: float = 2.0
     notified: float = 10.0
     restarted: float = 45.0
     closed: float = 75.0
@@ -308,7 +308,7 @@ def verdict(story: Story, streams: Sequence[Stream], budgets: Budgets) -> tuple[
 
     checks = [
         within("fault → first new request refused", Event.REFUSED, effective, budgets.refused),
-        within("refusal → contexts on disk", Event.CONTEXTS, refused, budgets.contexts_after_refusal),
+        within("trip → contexts on disk", Event.CONTEXTS, story.at(Event.DETECTED), budgets.contexts_after_trip),
         within("fault → e-mail at the SMTP server", Event.MAIL, effective, budgets.notified),
         within("fault → SMS at the HTTP endpoint", Event.SMS, effective, budgets.notified),
         within("fault → engine restarted and ready", Event.RESTARTED, effective, budgets.restarted),

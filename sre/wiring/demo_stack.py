@@ -90,7 +90,7 @@ class DemoEngine:
             "ready_timeout_seconds": READY_SECONDS[self.kind],
         }
         if self.kind == "sim":
-            return common | {"model": self.served_name, "sim": {"load_seconds": 1.0}}
+            return common | {"model": self.served_name}
         return common | {
             "model": str(self.model),
             "served_model_name": self.served_name,

@@ -69,7 +69,7 @@ def test_without_an_effect_nothing_is_proven() -> None:
     ("event", "check"),
     [
         (Event.REFUSED, "fault → first new request refused"),
-        (Event.CONTEXTS, "refusal → contexts on disk"),
+        (Event.CONTEXTS, "trip → contexts on disk"),
         (Event.MAIL, "fault → e-mail at the SMTP server"),
         (Event.SMS, "fault → SMS at the HTTP endpoint"),
         (Event.RESTARTED, "fault → engine restarted and ready"),
