@@ -52,10 +52,13 @@ def test_commands_named_in_a_page_exist(page: Path) -> None:
     groups = {path[:length] for path in known for length in range(1, len(path))}
     for line in called_commands(page):
         words = tuple(line.split("#")[0].split())
-        path = next((words[:n] for n in (3, 2) if words[:n] in known), None)
+        path = next((words[:n] for n in (4, 3, 2) if words[:n] in known), None)
         if path is None:
             assert words in groups or words[1].startswith("-"), f"{page.name}: no command {line!r}"
             continue
+        given = [word for word in words[len(path) :] if not word.startswith("-")]
+        needed = [p for p in known[path].params if isinstance(p, click.Argument) and p.required]
+        assert len(given) >= len(needed), f"{page.name}: {line!r}: name its {needed[len(given)].name}"
         options = {name for p in known[path].params for name in (*p.opts, *p.secondary_opts)}
         for word in words[len(path) :]:
             if word.startswith("-"):

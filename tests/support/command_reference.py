@@ -53,22 +53,31 @@ def _option_line(option: click.Option) -> str:
     return f"  - {names}{kind}{': ' + help_text if help_text else ''}"
 
 
+def _is_output(parameter: click.Parameter) -> bool:
+    return parameter.name == "output"
+
+
 def _usage(path: tuple[str, ...], command: click.Command) -> str:
     arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
-    return " ".join([*path, *arguments])
+    return " ".join([*path, *arguments, *(["[-o text|json]"] if any(map(_is_output, command.params)) else [])])
+
+
+def _own_options(command: click.Command) -> list[click.Option]:
+    return [p for p in command.params if isinstance(p, click.Option) and not p.hidden and not _is_output(p)]
 
 
 def render() -> str:
     """The generated section, without its markers."""
     lines = ["Options of every command (before the command's name):", ""]
     lines += [_option_line(p)[2:] for p in cli.params if isinstance(p, click.Option) and not p.hidden]
+    lines.append("- `--output`, `-o` (after the name of commands that show it): the answer as text or JSON.")
     group = ""
     for path, command in every_command():
         if path[1] != group:
             group = path[1]
             lines += ["", f"**sre {group}**: {COMMANDS[group][2]}", ""]
         lines.append(f"- `{_usage(path, command)}`: {_first_sentence(command.help)}")
-        lines += [_option_line(p) for p in command.params if isinstance(p, click.Option) and not p.hidden]
+        lines += [_option_line(option) for option in _own_options(command)]
     return "\n".join(lines) + "\n"
 
 
