@@ -91,7 +91,7 @@ class FinishedRequest:
     status: int
     outcome: Outcome
     detail: str
-    """Named reason: ok, cut, error, no_finish, partial, finish_abort, opaque, client_abort, rejected_by_us, http_4xx …"""
+    """Named reason: ok, cut, error, no_finish, partial, finish_abort, opaque, client_abort, rejected_by_us, http_4xx"""
     attempts: int = 1
     bytes_sent: int = 0
 
