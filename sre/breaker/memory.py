@@ -12,6 +12,9 @@ from sre.breaker.rules import OutcomeWindow, RuleMemory
 from sre.settings.guard import HalfOpenSettings, HangSettings
 from sre.signals.types import CanaryResult, CanaryVerdict, EngineSeen
 
+TICK_JITTER_SECONDS = 0.1
+"""A canary due at a tick is not put off by a whole tick because the tick came a little early."""
+
 LEASE_MARGIN_SECONDS = 2.0
 """A canary that has not reported this long after its own deadline is lost; its slot is free again."""
 
@@ -55,7 +58,7 @@ def take_canary(
     done = replace(
         memory,
         awaiting=None,
-        finished_at=at,
+        finished_at=min(result.finished_at, at),
         failures_in_row=failures,
         last_detail=result.detail,
         last_verdict=result.verdict,
@@ -75,7 +78,7 @@ def canary_due(
     """Return whether a canary should be sent now. One under way is never joined by a second."""
     if memory.awaiting is not None:
         return False
-    since_last = float("inf") if memory.finished_at is None else at - memory.finished_at
+    since_last = float("inf") if memory.finished_at is None else at - memory.finished_at + TICK_JITTER_SECONDS
     match breaker.effective:
         case BreakerState.HALF_OPEN:
             wanted = breaker.ramp_index is None or not breaker.ramp_proven
