@@ -18,7 +18,7 @@ from sre.signals.types import GpuSeen, Seen
 from sre.testing.gpu import FakeGpuReader
 from tests.gpu.support import GIB, NvmlStandin, write_engine, write_overlay
 
-DEADLINE_SECONDS = 0.5
+DEADLINE_SECONDS = 2.0
 WaitUntilAsync = Callable[..., Awaitable[Any]]
 
 
@@ -58,7 +58,7 @@ def child_reader(options: ChildOptions, **more: Any) -> ChildGpuReader:
         options,
         SystemClock(),
         deadline_seconds=DEADLINE_SECONDS,
-        patience_seconds=5.0,
+        patience_seconds=20.0,
         initial_backoff_seconds=0.1,
         max_backoff_seconds=0.2,
         **more,
@@ -161,20 +161,20 @@ async def test_a_hang_makes_every_reading_unreachable_within_the_deadline_and_th
     world.hang()
     started = time.monotonic()
     gpus = await world.reader.read()
-    assert time.monotonic() - started < DEADLINE_SECONDS + 1.0
+    assert time.monotonic() - started < DEADLINE_SECONDS + 1.5
     assert all_seen(gpus, Seen.UNREACHABLE)
     assert [gpu.index for gpu in gpus] == [0, 1]
     for _ in range(10):
         started = time.monotonic()
         assert all_seen(await world.reader.read(), Seen.UNREACHABLE)
-        assert time.monotonic() - started < 0.2
+        assert time.monotonic() - started < DEADLINE_SECONDS / 2
     world.recover()
 
     async def seen_again() -> list[GpuSeen] | None:
         again = await world.reader.read()
         return list(again) if all_seen(again, Seen.OK) else None
 
-    again = await wait_until_async(seen_again, 10.0)
+    again = await wait_until_async(seen_again, 20.0)
     assert [gpu.uuid for gpu in again] == [gpu.uuid for gpu in gpus]
 
 
@@ -201,5 +201,5 @@ async def test_closing_in_the_middle_of_a_hang_is_quick(world: World) -> None:
     await asyncio.sleep(0)
     started = time.monotonic()
     await world.reader.close()
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < DEADLINE_SECONDS * 0.75
     await reading

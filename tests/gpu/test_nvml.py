@@ -31,8 +31,8 @@ async def reader(standin: NvmlStandin, short_dir: Path) -> AsyncIterator[ChildGp
     made = ChildGpuReader(
         ChildOptions("nvml", str(short_dir / "overlay.json")),
         SystemClock(),
-        deadline_seconds=2.0,
-        patience_seconds=10.0,
+        deadline_seconds=20.0,
+        patience_seconds=20.0,
         environ=standin.environ,
     )
     try:
@@ -159,12 +159,12 @@ async def test_an_overlay_acts_on_nvml_too_and_is_marked(reader: ChildGpuReader,
 
 def chosen(folder: Path, environ: Mapping[str, str], mode: str, *engines: Any) -> ChildGpuReader | NoGpuReader:
     return gpu_reader(
-        GuardSettings(gpu_reader=mode),  # type: ignore[arg-type]
+        GuardSettings(gpu_reader=mode, gpu_deadline_seconds=20),  # type: ignore[arg-type]
         StackSettings(engines=engines),
         overlay=folder / "overlay.json",
         sim_folder=folder / "sim-gpu",
         clock=SystemClock(),
-        patience_seconds=10.0,
+        patience_seconds=20.0,
         environ=environ,
     )
 

@@ -28,7 +28,7 @@ SIM = SimOptions("/nowhere", 1, 80 * GIB, 0.6, 38.0, 68.0)
 
 
 def make(options: ChildOptions, **more: Any) -> ChildGpuReader:
-    defaults = {"deadline_seconds": 0.3, "patience_seconds": 5.0, "initial_backoff_seconds": 0.05}
+    defaults = {"deadline_seconds": 1.0, "patience_seconds": 20.0, "initial_backoff_seconds": 0.05}
     return ChildGpuReader(options, SystemClock(), **(defaults | more))
 
 
@@ -126,14 +126,14 @@ async def test_the_loop_is_never_held_up_by_a_hang(
 
     watching = asyncio.create_task(watch())
 
-    async def given_up_thrice() -> bool:
+    async def given_up_twice() -> bool:
         await reader.read()
-        return reader.replaced >= 3
+        return reader.replaced >= 2
 
-    await wait_until_async(given_up_thrice)
+    await wait_until_async(given_up_twice)
     watching.cancel()
-    assert longest < 0.25, "a turn of the loop took as long as a hung call"
-    assert reader.problem == "a GPU call did not return within 0.3 s; look at dmesg for Xid errors"
+    assert longest < 0.8, "a turn of the loop took as long as a hung call"
+    assert reader.problem == "a GPU call did not return within 1 s; look at dmesg for Xid errors"
 
 
 @pytest.mark.integration
@@ -162,10 +162,10 @@ async def test_a_read_past_its_patience_shows_the_values_before_with_their_old_d
     readers.append(reader := make(ChildOptions("nvml"), environ=standin.environ, deadline_seconds=30.0))
     good = await reader.read()
     standin.set({"nvmlDeviceGetTemperature.hang": 1})
-    reader._patience_seconds = 0.05
+    reader._patience_seconds = 0.3
     started = time.monotonic()
     assert [await reader.read() for _ in range(5)] == [good] * 5
-    assert time.monotonic() - started < 0.25, "the patience counts once per read of the child, not per call"
+    assert time.monotonic() - started < 1.2, "the patience counts once per read of the child, not per call"
 
 
 @pytest.mark.integration
@@ -254,7 +254,7 @@ async def test_an_overlay_hang_ends_with_its_expiry(
     overlay = short_dir / "overlay.json"
     readers.append(reader := make(ChildOptions("sim", str(overlay), SIM)))
     await reader.read()
-    write_overlay(overlay, {"0": {"hang": True}}, seconds=0.6)
+    write_overlay(overlay, {"0": {"hang": True}}, seconds=2.5)
     assert seen(await reader.read()) == {Seen.UNREACHABLE}
 
     async def back() -> bool:

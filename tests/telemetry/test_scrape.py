@@ -203,7 +203,7 @@ async def test_a_slow_engine_does_not_delay_another() -> None:
     slow.reply = asyncio.Event().wait  # type: ignore[assignment]
     async with running(slow), running(quick):
         telemetry = VllmTelemetry(
-            {"slow": EngineEndpoint(slow.url), "quick": EngineEndpoint(quick.url)}, SystemClock(), patience_seconds=0.05
+            {"slow": EngineEndpoint(slow.url), "quick": EngineEndpoint(quick.url)}, SystemClock(), patience_seconds=1.5
         )
         try:
             both = await asyncio.gather(telemetry.sample("slow"), telemetry.sample("quick"))
