@@ -37,6 +37,8 @@ LABEL = {"x-sre-simulated": "engine"}
 LARGEST_BODY_BYTES = 64 << 20
 GUARDED_PREFIXES = ("/v1", "/v2", "/inference", "/cohere")
 """As in vLLM: --api-key guards only these."""
+KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Clients may invent methods; label values are bounded."""
 REQUEST_ID = "X-Request-Id"
 PRIORITY = "X-Vllm-Priority"
 LOAD_FORMAT = "endpoint-load-metrics-format"
@@ -128,7 +130,8 @@ class EngineApi:
             label = path if handler is not None else vllm.HTTP_UNKNOWN_HANDLER
             received = request.content_length or 0
             sent = len(response.body) if isinstance(response, web.Response) and isinstance(response.body, bytes) else 0
-            self._metrics.http(label, request.method, response.status, first - exchange.began, received, sent)
+            method = request.method if request.method in KNOWN_METHODS else "other"
+            self._metrics.http(label, method, response.status, first - exchange.began, received, sent)
         return response
 
     # completions

@@ -147,15 +147,15 @@ def test_answers_end_at_the_limit_or_by_themselves() -> None:
     assert {stops for _, stops in lengths} == {True, False}
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.text(max_size=5), st.integers(), st.floats(allow_nan=False)), max_size=4)), st.data()
-)
-def test_frames_arrive_whole_however_the_bytes_are_cut(batches: list[list[wire.Message]], data: st.DataObject) -> None:
+MESSAGES = st.lists(st.tuples(st.text(max_size=5), st.integers(), st.floats(allow_nan=False)), max_size=4)
+
+
+@given(st.lists(MESSAGES, max_size=4), st.lists(st.integers(1, 60), min_size=1, max_size=30))
+def test_frames_arrive_whole_however_the_bytes_are_cut(batches: list[list[wire.Message]], cuts: list[int]) -> None:
     stream = b"".join(wire.pack(batch) for batch in batches)
     unpacker = wire.Unpacker()
     received: list[wire.Message] = []
-    while stream:
-        cut = data.draw(st.integers(1, len(stream)))
+    for cut in [*cuts, len(stream)]:
         received += unpacker.feed(stream[:cut])
         stream = stream[cut:]
     assert received == [message for batch in batches for message in batch]
