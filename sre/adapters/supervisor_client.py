@@ -69,8 +69,7 @@ class SupervisorClient:
             ):
                 raw, status = await response.read(), response.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            why = "did not answer in time" if isinstance(error, TimeoutError) else "is not running"
-            raise Unreachable(self.system, f"{why}; start it with sre up, or look with sre status") from error
+            raise Unreachable(self.system, _why(error)) from error
         try:
             data = json.loads(raw)
         except ValueError as error:
@@ -85,3 +84,12 @@ class SupervisorClient:
         return MalformedResponse(
             self.system, f"{what}: cannot be read ({error}); are sre up and this sre of one version?"
         )
+
+
+def _why(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, PermissionError):
+        return "may not be opened by you; ask as the user who ran sre up"
+    if isinstance(cause, TimeoutError):
+        return "did not answer in time; look at its log, supervisor.log in the state folder"
+    return "is not running; start it with sre up"

@@ -55,7 +55,11 @@ def _report_problems(app: App, problems: tuple[str, ...]) -> int:
 
 @click.command()
 @click.option("--detach", "-d", is_flag=True, help="Return as soon as it is ready; it runs on in the background.")
-@click.option("--dry-run", is_flag=True, help="Check, and print what would be started; change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check, and print what would be started (port 0: chosen at the start); change nothing.",
+)
 @click.option("--no-guard", is_flag=True, help="Run without the guard: nothing watches, nothing is contained.")
 @click.option("--in-background", is_flag=True, hidden=True, help="This is the background process of --detach.")
 @pass_app

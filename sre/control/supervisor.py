@@ -23,8 +23,8 @@ from sre.stack.status import ProcessReport, StackReport
 MAINTENANCE_SECONDS = 2.0
 """Between two looks at log sizes and at the families of the processes."""
 
-ORPHAN_SCAN_EVERY = 15
-"""Foreign orphans are looked for in every so many-th maintenance round."""
+FAMILIES_EVERY, ORPHANS_EVERY = 5, 15
+"""In every so many-th maintenance round the families are noted, and foreign orphans looked for: a look at all of /proc."""
 
 DRAIN_POLL_SECONDS = 0.1
 DRAIN_SAY_SECONDS = 2.0
@@ -250,10 +250,11 @@ class Supervisor:
             try:
                 for path in self._log_paths():
                     await asyncio.to_thread(self._logs.rotate, path)
-                self._note_families()
+                if rounds % FAMILIES_EVERY == 0:
+                    self._note_families()
                 if self._gateway is not None:
                     self._requests_active = await self._gateway.requests_active()
-                if rounds % ORPHAN_SCAN_EVERY == 0:
+                if rounds % ORPHANS_EVERY == 0:
                     self._look_for_orphans()
             except Exception as error:  # noqa: BLE001 housekeeping must not end the supervisor
                 self._note("maintenance", f"supervisor: internal error: {type(error).__name__}: {error}")

@@ -230,6 +230,7 @@ class Unit:
         self.ready_at = self._services.clock.monotonic()
         self.ever_ready = True
         took = self.ready_at - (self.started_at or self.ready_at)
+        self._note_members()
         self._enter(ProcessState.READY)
         self._services.record()
         self._services.say(self.spec.name, f"ready after {took:.1f} s")

@@ -55,7 +55,14 @@ async def start_detached(root: Root, paths: StatePaths, call: Invocation, say: S
     before = log_path.stat().st_size if log_path.exists() else 0
     child = _spawn(detached_argv(call, debug=debug), log_path)
     say("supervisor", f"started in the background (pid {child.pid}); log: {log_path}")
-    outcome = await _follow(child, SupervisorClient(paths.supervisor_socket), say, log_path, before)
+    try:
+        outcome = await _follow(child, SupervisorClient(paths.supervisor_socket), say, log_path, before)
+    except asyncio.CancelledError:
+        say("supervisor", "interrupted; stopping what was started")
+        child.terminate()
+        while child.poll() is None:
+            await asyncio.sleep(POLL_SECONDS)
+        raise
     child.returncode = child.returncode if child.returncode is not None else 0  # it stays; nothing to warn of
     if outcome is not None:
         return outcome

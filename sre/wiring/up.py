@@ -41,6 +41,9 @@ from sre.wiring.stack import (
     supervisor_for,
 )
 
+UNCHOSEN_PORT = 0
+"""Stands in a dry run for a port that the start will choose."""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -135,7 +138,7 @@ def plan(root: Root, paths: StatePaths, call: Invocation) -> list[dict[str, obje
     """
     stack = known_ports(root.stack, paths.ports)
     if stack is None:
-        stack = with_ports(root.stack, {engine.name: 1 for engine in root.stack.engines})
+        stack = with_ports(root.stack, {engine.name: UNCHOSEN_PORT for engine in root.stack.engines})
     specs = process_specs(root, stack, paths, call)
     host = make_host(paths, os.environ, Path.cwd())
     ledger = _load_ledger(paths)
