@@ -103,6 +103,13 @@ def test_next_run_starts_afresh(machine: Machine) -> None:
     assert machine.faults.run_id == "run-2"
 
 
+def test_same_run_written_again_does_not_fail_its_batches_twice(machine: Machine) -> None:
+    machine.write(batch_failures=1)
+    assert machine.outcomes(2) == [True, False]
+    machine.write(batch_failures=1, expires=2000.0)
+    assert machine.outcomes(2) == [False, False]
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"faults": 3}', '{"faults": {"error_ratio": "x"}}'])
 def test_file_that_cannot_be_read_is_no_fault(machine: Machine, content: str) -> None:
     machine.path.write_text(content)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sre.servers import vllm_hooks
+from sre.stack.commands import FAULT_FILE_VARIABLE, FAULT_MIDDLEWARE
 from tests.support.engines import EngineProcess, running_sim
 from tests.support.vllm import ENVIRONMENT, MAX_MODEL_LEN, running_vllm, tiny_model
 
@@ -17,17 +19,29 @@ KINDS = ("sim", pytest.param("vllm", marks=pytest.mark.vllm))
 
 
 def _engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[EngineProcess]:
-    log = folder / "engine.log"
+    log, fault_file = folder / "engine.log", folder / "faults.json"
     if request.param == "sim":
-        options = (*OPTIONS, "--max-model-len", str(MAX_MODEL_LEN), "--time-scale", "4")
+        options = (
+            *OPTIONS,
+            "--max-model-len",
+            str(MAX_MODEL_LEN),
+            "--time-scale",
+            "4",
+            "--fault-file",
+            str(fault_file),
+        )
         with running_sim(
             log, *options, environment={"VLLM_SERVER_DEV_MODE": ENVIRONMENT["VLLM_SERVER_DEV_MODE"]}
         ) as sim:
+            sim.extra["fault_file"] = fault_file
             yield sim
     else:
         python = request.getfixturevalue("vllm_python")
         model = request.getfixturevalue("tiny_model")
-        with running_vllm(python, model, log, *OPTIONS) as vllm:
+        hook = {"PYTHONPATH": str(Path(vllm_hooks.__file__).parent), FAULT_FILE_VARIABLE: str(fault_file)}
+        options = (*OPTIONS, "--middleware", FAULT_MIDDLEWARE)
+        with running_vllm(python, model, log, *options, environment=hook) as vllm:
+            vllm.extra["fault_file"] = fault_file
             yield vllm
 
 

@@ -94,14 +94,19 @@ class Faults:
             with open(self._path, encoding="utf-8") as file:
                 data = json.load(file)
             faults = data["faults"]
-            self._clear()
-            if data["boot_id"] == self._boot_id:
-                self._error_ratio = min(max(float(faults.get("error_ratio", 0.0)), 0.0), 1.0)
-                self._owed = 1.0 - self._error_ratio
-                self._batches = int(faults.get("batch_failures", 0))
-                self._delay_seconds = max(float(faults.get("delay_seconds", 0.0)), 0.0)
-                self.run_id = str(data["run_id"])
-                self._expires = float(data["expires_monotonic"])
+            run_id = str(data["run_id"])
+            ratio = min(max(float(faults.get("error_ratio", 0.0)), 0.0), 1.0)
+            batches = int(faults.get("batch_failures", 0))
+            delay_seconds = max(float(faults.get("delay_seconds", 0.0)), 0.0)
+            expires = float(data["expires_monotonic"])
+            if data["boot_id"] != self._boot_id:
+                self._clear()
+            else:
+                if run_id != self.run_id:  # the same run written again (a longer lease) has acted out its part
+                    self._clear()
+                    self._owed, self._batches = 1.0 - ratio, batches
+                self.run_id, self._expires = run_id, expires
+                self._error_ratio, self._delay_seconds = ratio, delay_seconds
             self._stamp = stamp
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             # No file, or none that can be read: no fault. Never an error of the engine's.
