@@ -24,7 +24,7 @@ MAINTENANCE_SECONDS = 2.0
 """Between two looks at log sizes and at the families of the processes."""
 
 FAMILIES_EVERY, ORPHANS_EVERY = 5, 15
-"""In every so many-th maintenance round the families are noted, and foreign orphans looked for: a look at all of /proc."""
+"""In every so many-th round the families are noted, and foreign orphans looked for: looks at all of /proc."""
 
 DRAIN_POLL_SECONDS = 0.1
 DRAIN_SAY_SECONDS = 2.0

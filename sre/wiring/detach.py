@@ -60,8 +60,7 @@ async def start_detached(root: Root, paths: StatePaths, call: Invocation, say: S
     except asyncio.CancelledError:
         say("supervisor", "interrupted; stopping what was started")
         child.terminate()
-        while child.poll() is None:
-            await asyncio.sleep(POLL_SECONDS)
+        await asyncio.to_thread(child.wait)
         raise
     child.returncode = child.returncode if child.returncode is not None else 0  # it stays; nothing to warn of
     if outcome is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -34,11 +35,10 @@ def write_atomically(path: Path, text: str) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, text.encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(unfinished, path)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -46,7 +46,8 @@ def write_atomically(path: Path, text: str) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise StateError(
             f"{path}: cannot be written: {error.strerror}; free space or correct its permissions"
         ) from error
