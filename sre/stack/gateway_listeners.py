@@ -21,10 +21,11 @@ PERIODIC_LOG_SECONDS = 0.25
 """An open request is written to the access log this often."""
 INTERNAL_HEADERS = (
     "x-request-id",  # a reused id would merge two requests in the registry
-    "x-vllm-priority", "x-data-parallel-rank",  # would steer the engine's scheduler
-    "x-llm-model", "x-gen", PROBE_HEADER, REASON_HEADER, REJECTED_HEADER,
+    "x-vllm-priority",  # would steer the engine's scheduler
+    "x-data-parallel-rank",
     "accept-encoding",  # a compressed answer cannot be judged
-)  # fmt: skip
+)
+"""Removed from what clients send."""
 PRIORITY_HEADERS = ("x-priority", "x-request-type")
 
 
@@ -67,14 +68,17 @@ def _lua_filter(lua: str) -> Document:
 
 def _router(log_path: str | None = None) -> Document:
     """With a log: each failed try on an engine is written to it, since a retry hides it from the request's own line."""
-    router: Document = {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}
+    router: Document = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+        "suppress_envoy_headers": True,
+    }
     if log_path is not None:
         server_error = {"op": "GE", "value": {"default_value": 500, "runtime_key": "gw.log.status"}}
         failed = {"or_filter": {"filters": [
             {"status_code_filter": {"comparison": server_error}},
             {"response_flag_filter": {"flags": ["UF", "UC", "UT", "UR", "LR", "UPE"]}},
         ]}}  # fmt: skip
-        router["upstream_log"] = [_access_log(log_path) | {"filter": failed}]
+        router["upstream_log"] = [_access_log(log_path, failed)]
     return {"name": "router", "typed_config": router}
 
 
@@ -142,16 +146,33 @@ LOG_FIELDS = (
     ("detail", "%RESPONSE_CODE_DETAILS%"),
     ("bytes_sent", "%BYTES_SENT%"),
     ("attempts", "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
-    ("path", "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%"),
+    ("path", "%REQ(:PATH)%"),
 )
 """Fields of a line, separated by tabs; ``-`` is none. Only the path is the client's own text, so it stands last.
 Plain text, because Envoy's JSON form costs every request 10 % of the gateway's CPU."""
 
 
-def _access_log(path: str) -> Document:
-    line = "\t".join(operator for _, operator in LOG_FIELDS) + "\n"
-    log_format = {"text_format_source": {"inline_string": line}}
-    return {"name": "file", "typed_config": {"@type": FILE_LOG, "path": path, "log_format": log_format}}
+START_FIELDS = frozenset({"type", "id", "started", "client", "path"})
+"""What is known when a request begins; the other fields of its first line are left out to save the work."""
+
+
+def _access_log(path: str, condition: Document, fields: frozenset[str] | None = None) -> Document:
+    operators = (operator if fields is None or name in fields else "-" for name, operator in LOG_FIELDS)
+    log_format = {"text_format_source": {"inline_string": "\t".join(operators) + "\n"}}
+    config = {"@type": FILE_LOG, "path": path, "log_format": log_format}
+    return {"name": "file", "filter": condition, "typed_config": config}
+
+
+def _request_logs(path: str) -> list[Document]:
+    """A short line when a request begins, full ones while it is open and when it ends."""
+
+    def kinds(*names: str) -> Document:
+        return {"log_type_filter": {"types": list(names)}}
+
+    return [
+        _access_log(path, kinds("DownstreamStart"), START_FIELDS),
+        _access_log(path, kinds("DownstreamPeriodic", "DownstreamEnd")),
+    ]
 
 
 def _connection_manager(name: str, filters: list[Document]) -> Document:
@@ -177,6 +198,7 @@ def _public(plan: GatewayPlan) -> Document:
     strip = INTERNAL_HEADERS + (() if gateway.trust_client_priority else PRIORITY_HEADERS)
     manager = _connection_manager("gw", filters) | {
         "use_remote_address": True,
+        "skip_xff_append": True,
         "always_set_request_id_in_response": True,
         "request_timeout": f"{gateway.request_body_timeout_seconds}s",
         "request_headers_timeout": f"{gateway.request_header_timeout_seconds}s",
@@ -198,7 +220,7 @@ def _public(plan: GatewayPlan) -> Document:
             "flush_access_log_on_new_request": True,
             "access_log_flush_interval": f"{PERIODIC_LOG_SECONDS}s",
         },
-        "access_log": [_access_log(log_path)],
+        "access_log": _request_logs(log_path),
         "local_reply_config": _local_replies(gateway.retry_after_seconds),
         "rds": {
             "route_config_name": ROUTES,

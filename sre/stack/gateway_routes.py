@@ -34,6 +34,8 @@ INFORMATION_PATHS = frozenset({"/health", "/version", "/v1/models"})
 """GETs that no engine step is needed for: they pass an open breaker and say nothing about an engine."""
 BATCH_PATHS = {"/v1/batch/completions": "/v1/completions", "/v1/batch/chat/completions": "/v1/chat/completions"}
 """Offline forms of the API: the same engine route, always counted as offline."""
+BATCH_ROUTE = "batch"
+"""Name of the routes that take "batch/" out of the path before the engine sees it."""
 OFFLINE_RETRY_AFTER_SECONDS = 30
 RATE_LIMIT_FILTER = "envoy.filters.http.local_ratelimit"
 RATE_LIMIT_TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
@@ -116,12 +118,8 @@ def _route_action(plan: GatewayPlan, pool: str, *, high: bool = False, rewrite: 
         ],
     }
     if len(engines) == 1 or gateway.retries == 0:
-        # Nobody else could answer: a second try is only for a connection that the engine closed while idle.
-        retry = {
-            "retry_on": "reset-before-request",
-            "num_retries": 1,
-            "per_try_idle_timeout": f"{gateway.first_byte_timeout_seconds}s",
-        }
+        # Nobody else could answer.
+        retry = {"per_try_idle_timeout": f"{gateway.first_byte_timeout_seconds}s"}
     action: Document = {"cluster": pool_cluster(pool), "timeout": "0s", "retry_policy": retry}
     if any(plan.addresses[e.name].hostname for e in engines if e.name in plan.addresses):
         action["auto_host_rewrite"] = True
@@ -166,7 +164,8 @@ def _pool_routes(plan: GatewayPlan, desired: PoolDesired, models: list[Document]
         if path in plan.stack.gateway.allowed_paths:
             batch = {k: v for k, v in match.items() if k != "prefix"} | {"path": path}
             routes.append({"match": {**batch, "runtime_fraction": share}, **shed})
-            routes.append({"match": batch, "route": _route_action(plan, pool, rewrite=rewrite)})
+            action = _route_action(plan, pool, rewrite=rewrite)
+            routes.append({"name": BATCH_ROUTE, "match": batch, "route": action})
     if plan.stack.gateway.trust_client_priority:
         vip = {"name": "x-priority", "string_match": {"exact": "high", "ignore_case": True}}
         routes.append({"match": {**match, "headers": [vip]}, "route": _route_action(plan, pool, high=True)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sre.stack.gateway_listeners import LOG_FIELDS
+from sre.stack.gateway_routes import BATCH_ROUTE
 
 FIELDS = tuple(name for name, _ in LOG_FIELDS)
 NO_FLAGS: frozenset[str] = frozenset()
@@ -55,6 +56,8 @@ def parse(raw: bytes) -> LogLine:
     if len(fields) != len(FIELDS):
         raise ValueError("not a line of the gateway's log")
     kind, request_id, started, duration, client, cluster, upstream, route = fields[:8]
+    if route == BATCH_ROUTE:
+        fields[-1] = fields[-1].replace("/v1/", "/v1/batch/", 1)
     max_tokens, stream, end, status, flags, detail, sent, attempts, path = fields[8:]
     if not kind.startswith(("Downstream", "Upstream")) or request_id == "-":
         raise ValueError("not a request")
