@@ -7,7 +7,8 @@ BIN    := .venv/bin
 ifeq ($(CI),true)
 export SRE_REQUIRE_BINARIES := 1
 endif
-export PYTHONDONTWRITEBYTECODE := 1
+# Compiled modules save 0.2 s of each process that a stack starts.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-fast lint bench docs clean distclean
 
