@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -88,9 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StartError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    with listener, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with listener:
         try:
-            return runner.run(ApiServer(options, listener).run())
+            return asyncio.run(ApiServer(options, listener).run())
         except StartError as error:
             sys.stderr.write(f"{error}\n")
             return 1
@@ -151,7 +150,7 @@ class ApiServer:
                 shutdown_timeout_seconds=options.shutdown_timeout,
             )
             argv = [sys.executable, "-m", "sre.servers.simulated_engine_core", told.to_argument()]
-            # The fork takes milliseconds; nothing else runs in the loop yet.
+            # The start takes milliseconds; nothing else runs in the loop yet.
             core = subprocess.Popen(argv, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)  # noqa: ASYNC220
         await client.connect(ours)
         return core
@@ -298,16 +297,6 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _api_key(options: argparse.Namespace) -> str | None:
     return os.environ.get(options.api_key_env or "VLLM_API_KEY") or None
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed: about twice as fast; not needed."""
-    try:
-        uvloop: Any = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
 
 
 if __name__ == "__main__":

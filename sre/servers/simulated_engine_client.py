@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from sre.metrics import vllm
 from sre.servers import simulated_engine_wire as wire
@@ -144,8 +144,7 @@ class EngineClient(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one without saying so
 
     def data_received(self, data: bytes) -> None:
         for message in self._unpacker.feed(data):
