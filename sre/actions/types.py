@@ -91,7 +91,8 @@ class FinishedRequest:
     status: int
     outcome: Outcome
     detail: str
-    """Named reason: ok, cut, error, no_finish, partial, finish_abort, opaque, client_abort, rejected_by_us, http_4xx"""
+    """Named reason: ok, cut, error, no_finish, partial, finish_abort, opaque, timeout, connect_failure, client_abort,
+    queue_full, http_404 …; of a refusal of ours what the client saw as x-sre-reason: hang, shed_offline …"""
     attempts: int = 1
     bytes_sent: int = 0
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
+from sre.adapters.envoy.addresses import AddressBook
 from sre.adapters.envoy.admin import AdminClient, rename_log, socket_name
 from sre.adapters.envoy.files import (
-    ADDRESSES,
     DESIRED,
-    addresses_from_document,
     desired_from_document,
     desired_to_document,
     read_document,
@@ -32,7 +32,6 @@ from sre.stack.gateway_names import (
     RDS_PATH,
     RTDS_PATH,
     Document,
-    EngineAddress,
     GatewayPlan,
     complete,
     pool_cluster,
@@ -47,6 +46,10 @@ POLL_BYTES = 4 << 20
 """Of the access log per poll: about 10,000 lines."""
 HISTORY_BYTES = 2 << 20
 """Of the access log read at start to learn which requests are open."""
+NUMBERS = (
+    r"^(http\.gw\.(downstream_rq_(active|total|[2345]xx)|downstream_cx_active|lua\.errors)|server\.memory_allocated"
+    r"|cluster\.pool-[^.]+\.(upstream_rq_active_overflow|upstream_rq_retry|outlier_detection\.ejections_active))$"
+)
 UPDATE_STATS = r"^(runtime|listener_manager\.lds|cluster_manager\.cds|http\.gw\.rds\.gw_routes|cluster\.[^.]+)\.(version_text|update_rejected|update_failure)$"  # noqa: E501
 
 
@@ -70,8 +73,9 @@ class EnvoyGateway:
         self._clock = clock
         self._bearer = bearer
         self._admin = AdminClient(paths.admin_socket)
-        self._addresses: dict[str, EngineAddress] = {}
-        self._addresses_mtime = -1
+        self._book = AddressBook(paths.gateway, stack, clock)
+        self._plan: GatewayPlan | None = None
+        self._rendered: Mapping[str, Document] = {}
         self._written: dict[str, Document] = {}
         self._confirmed_epoch: str | None = None
         self._drifted = False
@@ -89,21 +93,13 @@ class EnvoyGateway:
     async def close(self) -> None:
         """Release sockets and files."""
         self._log.close()
+        await self._book.close()
         await self._admin.close()
 
     def _load_addresses(self) -> None:
-        path = self._paths.gateway / ADDRESSES
-        try:
-            mtime = path.stat().st_mtime_ns
-        except OSError:
-            return
-        if mtime == self._addresses_mtime:
-            return
-        addresses = addresses_from_document(read_document(path))
-        if addresses is not None:
-            self._addresses, self._addresses_mtime = addresses, mtime
+        if self._book.reload():
             # Old addresses stay known: their last lines may still come.
-            self.registry.engines |= {a.key: n for n, a in addresses.items()}
+            self.registry.engines |= {a.key: n for n, a in self._book.current.items()}
 
     async def apply(self, desired: GatewayDesired) -> bool:
         """
@@ -117,7 +113,7 @@ class EnvoyGateway:
         async with self._lock:
             self._load_addresses()
             desired = self._keep_reasons(complete(self._stack, desired))
-            documents = render(GatewayPlan(self._stack, self._addresses, desired)).dynamic
+            documents = self._documents(GatewayPlan(self._stack, self._book.current, desired))
             first = {RDS_PATH: documents[RDS_PATH]}  # the reason stands before the first refusal
             changed = self._write({DESIRED: desired_to_document(desired)} | first)
             problem = None
@@ -159,6 +155,11 @@ class EnvoyGateway:
         except DependencyError as problem:
             return problem
         return None
+
+    def _documents(self, plan: GatewayPlan) -> Mapping[str, Document]:
+        if self._plan != plan:
+            self._plan, self._rendered = plan, render(plan).dynamic
+        return self._rendered
 
     def _write(self, documents: Mapping[str, Document]) -> bool:
         """Write what differs from what is on disk; return whether anything did."""
@@ -231,6 +232,7 @@ class EnvoyGateway:
         versions = {_version_stat(p): str(d["version_info"]) for p, d in self._written.items() if "version_info" in d}
         self._drifted |= any(stats.get(name) != version for name, version in versions.items())
         await self._rotate()
+        self._book.look_up_when_due()
         active = stats.get("http.gw.downstream_rq_active")
         return GatewaySeen(
             reachable=True,
@@ -241,18 +243,22 @@ class EnvoyGateway:
         )
 
     async def _rotate(self) -> None:
+        """Rotate the access log when it has grown. What fails is tried again with the next tick."""
         try:
             if self.access_log.stat().st_size <= self._stack.logs.max_bytes:
                 return
             rename_log(self.access_log, self._stack.logs.backups)
+        except FileNotFoundError:
+            pass  # renamed, but Envoy was not told yet
         except OSError:
-            return  # no log yet, or no permission: the next tick tries again
-        await self._admin.request("POST", "/reopen_logs")
+            return
+        with contextlib.suppress(DependencyError):
+            await self._admin.request("POST", "/reopen_logs")
 
     async def in_flight_counts(self) -> Mapping[str, Reading]:
         at = self._clock.monotonic()
         hosts = await self._admin.hosts()
-        names = {a.key: n for n, a in self._addresses.items()}
+        names = {a.key: n for n, a in self._book.current.items()}
         counts = {e.name: Reading.missing(at) for e in self._stack.engines}
         for pool in self._stack.pools:
             for host in hosts.get(pool_cluster(pool), []):
@@ -315,6 +321,16 @@ class EnvoyGateway:
         """Return how many requests the public listener has open."""
         stats = await self._admin.stats(r"^http\.gw\.downstream_rq_active$")
         return int(stats.get("http.gw.downstream_rq_active", "0"))
+
+    async def stats(self) -> Mapping[str, float]:
+        """
+        Return a few numbers of Envoy's own, for metrics, by Envoy's name: requests, refusals, ejections, memory.
+
+        Raises:
+            Unreachable: Envoy is down.
+        """
+        found = await self._admin.stats(NUMBERS)
+        return {name: float(value) for name, value in found.items() if value.isdigit()}
 
     async def drain_listeners(self) -> None:
         """Ask clients to go elsewhere (``connection: close``); serving goes on until Envoy is stopped."""

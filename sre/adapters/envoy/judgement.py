@@ -18,12 +18,13 @@ JUDGED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", *BATCH_PATH
 ENGINE_FREE_PATHS = frozenset({"/health", "/version", "/v1/models", "/tokenize", "/detokenize"})
 """Paths that answer without an engine step, through a total hang: their 2xx is no success."""
 CLIENT_LEFT = frozenset({"DC", "DR"})
-CLIENT_FAULT = frozenset({"DPE", "DI", "FI", "OM", "DO", "SI", "DT"})
-"""The client or an injected fault: slow, malformed, idle."""
-NO_ENGINE = frozenset({"UO", "UH", "NR", "NC", "RL", "RLSE", "UAEX", "NFCF"})
-"""The gateway refused before an engine was asked."""
 ENGINE_CUT = frozenset({"UPE", "UC", "UR", "LR"})
 """The connection to the engine broke."""
+GATEWAY_REFUSED = {
+    "UO": "concurrency_limit", "UH": "no_healthy_upstream", "NR": "no_route", "NC": "no_route", "RL": "rate_limited",
+}  # fmt: skip
+"""Envoy's flags for refusals before an engine was asked."""
+REFUSED_STATUS = {413: "body_too_large", 429: "rate_limited", 431: "headers_too_large", 408: "request_timeout"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,16 @@ class Judgement:
 
     Attributes:
         outcome: What it says about the engine.
-        detail: Named reason.
+        detail: Named reason; of a refusal of ours the one that the client saw in ``x-sre-reason``.
         client_abort: The client left before the answer was complete.
     """
 
     outcome: Outcome
     detail: str
     client_abort: bool = False
+
+
+CLIENT_ABORT = Judgement(Outcome.NEUTRAL, "client_abort", client_abort=True)
 
 
 def _neutral(detail: str) -> Judgement:
@@ -52,42 +56,51 @@ def _failure(detail: str) -> Judgement:
 
 def judge(line: LogLine) -> Judgement:
     """Return the verdict on the request whose end ``line`` reports."""
-    status, flags, path, end = line.status, line.flags, line.path.partition("?")[0], line.end
-    if line.detail == "direct_response" or flags & NO_ENGINE or (status == 429 and line.upstream is None):
-        return _neutral("rejected_by_us")
-    if flags & CLIENT_LEFT:
-        return _client_left(status, path, end)
-    if flags & CLIENT_FAULT or (line.upstream is None and "UF" not in flags):
-        return _neutral("bad_request" if status < 500 else "client_stalled")
-    if "UF" in flags:
+    path = line.path.partition("?")[0]
+    if line.detail == "direct_response":
+        return _neutral((line.route or "direct_response").partition("@")[0])
+    for flag, reason in GATEWAY_REFUSED.items():
+        if flag in line.flags:
+            return _neutral(reason)
+    if line.flags & CLIENT_LEFT:
+        return _client_left(line, path)
+    if "UF" in line.flags:
         return _failure("connect_failure")
-    if "UT" in flags:
+    if line.upstream is None:
+        return _neutral(REFUSED_STATUS.get(line.status, "bad_request"))
+    if "UT" in line.flags:
         return _failure("timeout")
-    if status >= 500:
-        if end == "queue_full":
+    if "SI" in line.flags:
+        return _neutral("client_stalled")  # an engine that stalls is found earlier, by the wait between two chunks
+    if line.status >= 500:
+        if line.end == "queue_full":
             return _neutral("queue_full")
-        return _failure("cut" if flags & ENGINE_CUT else f"http_{status}")
-    if status >= 400:
-        return _neutral(f"http_{status}")
+        return _failure("cut" if line.flags & ENGINE_CUT else f"http_{line.status}")
+    if line.status >= 400:
+        return _neutral(f"http_{line.status}")
     if path in JUDGED_PATHS:
-        return _completion(end)
-    if flags & ENGINE_CUT:
+        return _completion(line)
+    if line.flags & ENGINE_CUT:
         return _failure("cut")
     if path in ENGINE_FREE_PATHS:
         return _neutral("engine_free")
     return Judgement(Outcome.SUCCESS, "ok")
 
 
-def _completion(end: str | None) -> Judgement:
-    if end == "ok":
+def _completion(line: LogLine) -> Judgement:
+    if line.end == "ok":
         return Judgement(Outcome.SUCCESS, "ok")
-    if end == "opaque":
+    if line.end == "opaque":
         return _neutral("opaque")  # not seen is neither good nor bad
-    return _failure(end or "cut")
+    return _failure(line.end or "cut")
 
 
-def _client_left(status: int, path: str, end: str | None) -> Judgement:
+def _client_left(line: LogLine, path: str) -> Judgement:
     """A client that left after the whole answer, or because of an error event, does not hide what the engine did."""
-    if status >= 500 or (path in JUDGED_PATHS and end not in (None, "opaque")):
-        return _failure(f"http_{status}") if status >= 500 else _completion(end)
-    return Judgement(Outcome.NEUTRAL, "client_abort", client_abort=True)
+    if line.upstream is None:
+        return CLIENT_ABORT
+    if line.status >= 500:
+        return _neutral("queue_full") if line.end == "queue_full" else _failure(f"http_{line.status}")
+    if path in JUDGED_PATHS and line.status == 200 and line.end is not None and line.end != "opaque":
+        return _completion(line)
+    return CLIENT_ABORT

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from sre.adapters.envoy.addresses import engine_addresses
 from sre.adapters.envoy.files import (
     ADDRESSES,
     DESIRED,
@@ -20,11 +19,11 @@ from sre.adapters.envoy.files import (
     read_document,
     write_document,
 )
-from sre.errors import BinaryNotFound, ConfigError
+from sre.errors import BinaryNotFound, StateError
 from sre.settings.paths import StatePaths
 from sre.settings.stack import StackSettings
 from sre.stack.gateway import render
-from sre.stack.gateway_names import EngineAddress, GatewayPlan, complete, open_gateway
+from sre.stack.gateway_names import GatewayPlan, complete, open_gateway
 
 
 def find_envoy(stack: StackSettings) -> str:
@@ -57,66 +56,6 @@ def find_envoy(stack: StackSettings) -> str:
     return found
 
 
-def resolve(host: str) -> str | None:
-    """Return an IP address of ``host`` (itself if it is one), or None when the name is unknown. May block on DNS."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return None
-    found.sort(key=lambda f: f[0] != socket.AF_INET)
-    return str(found[0][4][0]) if found else None
-
-
-def external_address(name: str, url: str) -> tuple[str, int]:
-    """
-    Return host and port of an external engine's ``url``.
-
-    Raises:
-        ConfigError: Not ``http://host:port``.
-    """
-    parts = urlsplit(url)
-    try:
-        port = parts.port or 80
-    except ValueError:
-        port = 0
-    if parts.scheme != "http" or not parts.hostname or port == 0 or parts.path.strip("/") or parts.query:
-        raise ConfigError(
-            [f"stack.engines.{name}.url: {url} cannot be used; write http://host:port without a path (TLS to an engine"
-             " is not supported: put a TLS-terminating proxy beside it)"]
-        )  # fmt: skip
-    return parts.hostname, port
-
-
-def engine_addresses(
-    stack: StackSettings, managed: Mapping[str, tuple[str, int]]
-) -> tuple[dict[str, EngineAddress], list[str]]:
-    """
-    Return where each engine is, and one sentence for each that cannot be found (it is left out of rotation).
-
-    Args:
-        managed: (host, port) by engine name for the engines we start; external ones come from their ``url``.
-    """
-    addresses: dict[str, EngineAddress] = {}
-    problems: list[str] = []
-    for engine in stack.engines:
-        if engine.name in managed:
-            host, port = managed[engine.name]
-        elif engine.url is not None:
-            host, port = external_address(engine.name, engine.url)
-        else:
-            problems.append(f"engine {engine.name}: has no port yet; it stays out of rotation")
-            continue
-        ip = resolve(host)
-        if ip is None:
-            problems.append(
-                f"engine {engine.name}: host {host} is unknown; it stays out of rotation until the name resolves"
-            )
-            continue
-        is_name = not EngineAddress(host, port).is_ip and engine.kind == "external"
-        addresses[engine.name] = EngineAddress(ip, port, host if is_name else None)
-    return addresses, problems
-
-
 def prepare(paths: StatePaths, stack: StackSettings, managed: Mapping[str, tuple[str, int]]) -> list[str]:
     """
     Write all documents of the gateway; return sentences about engines that are left out.
@@ -132,7 +71,13 @@ def prepare(paths: StatePaths, stack: StackSettings, managed: Mapping[str, tuple
     asked = desired_from_document(read_document(paths.gateway / DESIRED))
     desired = open_gateway(stack) if asked is None else complete(stack, asked)
     for folder in (paths.gateway, paths.gateway / "dyn", paths.admin_socket.parent):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"gateway folder {folder}: cannot be made: {error.strerror or error}; free the disk or fix the"
+                " permissions"
+            ) from error
     rendered = render(GatewayPlan(stack, addresses, desired, outcome_lua()))
     documents = {
         DESIRED: desired_to_document(desired),

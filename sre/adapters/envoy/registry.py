@@ -22,7 +22,6 @@ NO_COUNTS = OutcomeCounts()
 RETRIED = Judgement(Outcome.FAILURE, "retried")
 CUT_BY_GATEWAY = Judgement(Outcome.NEUTRAL, "cut_by_gateway")
 """The gateway ended, not the engine."""
-LOCAL_REASONS = {"UO": "concurrency_limit", "UH": "no_healthy_upstream", "NR": "no_route", "NC": "no_route"}
 
 
 @dataclass(slots=True)
@@ -44,7 +43,6 @@ class RequestRegistry:
         pools: Pool by cluster name.
         odd_lines: Lines that were no request, e.g. torn by a crash.
         dropped: Open requests given up without having seen their end.
-        rejections: Refusals by the gateway itself, by reason.
     """
 
     def __init__(self, engines: Mapping[str, str], pools: Mapping[str, str]) -> None:
@@ -52,7 +50,6 @@ class RequestRegistry:
         self.pools = dict(pools)
         self.odd_lines = 0
         self.dropped = 0
-        self.rejections: Counter[str] = Counter()
         self._open: dict[str, _Open] = {}
         self._counts: dict[str, OutcomeCounts] = {}
         self._sent: Counter[str] = Counter()
@@ -118,8 +115,6 @@ class RequestRegistry:
         if engine is not None:
             self._count(engine, verdict)
             self._count_bytes(engine, line, known)
-        if verdict.detail == "rejected_by_us":
-            self.rejections[rejection_reason(line)] += 1
         return self._finished(line, engine, verdict)
 
     def _finished(self, line: LogLine, engine: str | None, verdict: Judgement) -> FinishedRequest:
@@ -196,10 +191,3 @@ class RequestRegistry:
     def sent_bytes(self, now: float) -> dict[str, Reading]:
         """Return the answer bytes so far, by engine name."""
         return {name: Reading.of(float(self._sent[name]), now) for name in {*self.engines.values(), *self._sent}}
-
-
-def rejection_reason(line: LogLine) -> str:
-    """Named reason of a refusal: the route's, else that of Envoy's own refusals."""
-    if line.route and line.detail == "direct_response":
-        return line.route.partition("@")[0]
-    return next((reason for flag, reason in LOCAL_REASONS.items() if flag in line.flags), "rate_limited")
