@@ -98,7 +98,8 @@ def inject(
     from sre.chaos.admission import Request
     from sre.chaos.catalogue import find_fault, load_faults
     from sre.cli.chaos_text import report_text, stamp_text
-    from sre.control.chaos_run import prepare, run_fault
+    from sre.control.chaos_run import run_fault
+    from sre.control.chaos_start import prepare
     from sre.wiring.chaos import chaos_places, chaos_policy, chaos_world
 
     chosen = find_fault(load_faults(), fault)
@@ -117,7 +118,7 @@ def inject(
     )
     world, places, policy = chaos_world(settings, paths, os.environ), chaos_places(paths), chaos_policy(settings)
     if dry_run:
-        return _dry_run(app, output, request, lambda v: prepare(request, world, places, policy, v))
+        return _dry_run(app, output, request, lambda v: prepare(request, world, places, policy, v, SystemClock()))
     first: list[Stamp] = []
 
     def on_stamp(stamp: Stamp) -> None:
@@ -177,7 +178,7 @@ def revert(app: App, dry_run: bool, output: str) -> int:
 @pass_app
 def recover(app: App, discard: str | None, dry_run: bool, output: str) -> int:
     """Close what killed runs left open; exit 4 if that cannot be proven. Runs before each injection, too."""
-    from sre.control.chaos_run import chaos_lock
+    from sre.control.chaos_start import chaos_lock
     from sre.errors import StateError
     from sre.watchdog.journal import JournalUnwritable
     from sre.watchdog.recover import discard as set_aside

@@ -8,7 +8,7 @@ from typing import Any
 from sre.chaos.catalogue import Fault
 from sre.chaos.durations import format_duration
 from sre.chaos.report import Report, Stamp, Verdict
-from sre.control.chaos_run import describe_left
+from sre.control.chaos_start import describe_left
 from sre.control.chaos_status import RunState, RunStatus
 from sre.watchdog.recover import Recovered
 

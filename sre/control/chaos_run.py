@@ -12,18 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import fcntl
-import os
-import secrets
 import shutil
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sre.chaos.admission import Cancelled, Request, refusals
-from sre.chaos.plan import Plan, make_plan
+from sre.chaos.admission import Cancelled, Request
+from sre.chaos.plan import Plan
 from sre.chaos.ports import Evidence, Target, World
 from sre.chaos.report import (
     STAMP_EFFECTIVE,
@@ -37,40 +32,18 @@ from sre.chaos.report import (
     judge,
 )
 from sre.clock import Clock
+from sre.control.chaos_start import Places, Policy, chaos_lock, prepare, recover_or_refuse
 from sre.errors import ConfigError, LeftChanged, StateError
 from sre.watchdog.journal import LEVER_NAME, SCHEMA, STOP_NAME, Journal, JournalUnwritable
+from sre.watchdog.journal import Plan as GuardedPlan
 from sre.watchdog.lease import Bond, Lease
 from sre.watchdog.processes import boot_id, own_identity
-from sre.watchdog.recover import Recovered, recover
 from sre.watchdog.revert import Outcome, revert
 
 T = TypeVar("T")
 
-LOCK_NAME = "lock"
 LOOK_SECONDS = 0.2
 """Between two looks at the target during the hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Durations of a run; ``lease_seconds`` and ``max_hold_seconds`` come from section ``chaos`` of sre.yaml."""
-
-    lease_seconds: float = 1.0
-    max_hold_seconds: float = 600.0
-    ready_timeout_seconds: float = 10.0
-    """For the watchdog to say READY; later than that, nothing is injected."""
-    steady_timeout_seconds: float = 20.0
-    """For the engine to serve again after the revert; 0: not looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Files of the stack."""
-
-    folder: Path
-    """Of the journals."""
-    gpu_overlay: Path
-    engine_faults: Path
 
 
 class Point(enum.Enum):
@@ -131,7 +104,7 @@ async def run_fault(
         await asyncio.to_thread(recover_or_refuse, places.folder)
         if (places.folder / LEVER_NAME).exists():
             raise Cancelled(f"{places.folder / LEVER_NAME}: the safety lever is set; remove the file to allow faults")
-        target, plan = await prepare(request, world, places, policy, value)
+        target, plan = await prepare(request, world, places, policy, value, clock)
         obstacle = await world.obstacle(request.fault, target, plan)
         if obstacle is not None:
             raise Cancelled(obstacle)
@@ -139,89 +112,6 @@ async def run_fault(
             raise Cancelled("stopped before anything was injected")
         run = _Run(request, world, plan, target, clock, policy, abort, hurry, on_stamp, on_point, places.folder)
         return await run.execute([requested])
-
-
-async def prepare(
-    request: Request, world: World, places: Places, policy: Policy, value: float | None
-) -> tuple[Target, Plan]:
-    """
-    Return the target and the exact plan; changes nothing (``--dry-run`` shows it).
-
-    Raises:
-        Cancelled: With every reason not to inject.
-    """
-    target = await world.target(request.engine)
-    found = refusals(
-        request, target, guard_answers=await world.guard_answers(), max_hold_seconds=policy.max_hold_seconds
-    )
-    if found:
-        raise Cancelled(*found)
-    plan = make_plan(
-        request.fault,
-        run_id=f"{request.fault.name}-{secrets.token_hex(4)}",
-        engine=target.engine,
-        cores=target.cores,
-        gpus=target.gpus if request.gpus is None else request.gpus,
-        value=value,
-        hold_seconds=request.hold_seconds,
-        lease_seconds=policy.lease_seconds,
-        gpu_overlay=places.gpu_overlay,
-        engine_faults=places.engine_faults,
-    )
-    return target, plan
-
-
-@contextmanager
-def chaos_lock(folder: Path) -> Iterator[None]:
-    """One injector per stack. Raises Cancelled while another one is at work."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateError(f"{folder}: {error.strerror or error}; nothing was injected") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            raise Cancelled(
-                f"{folder}: another fault is in force (injector pid {holder}), and one at a time is the limit; end it"
-                " with sre chaos revert"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def recover_or_refuse(folder: Path) -> Sequence[Recovered]:
-    """
-    Close what earlier runs left open.
-
-    Raises:
-        LeftChanged: One of them is not proven reverted: nothing new may be injected.
-        StateError: The folder cannot be trusted.
-    """
-    try:
-        done = recover(folder)
-    except JournalUnwritable as error:
-        raise StateError(f"{error}; nothing was injected") from error
-    left = [describe_left(item) for item in done if not item.clean]
-    if left:
-        raise LeftChanged("; ".join(left))
-    return done
-
-
-def describe_left(item: Recovered) -> str:
-    """A sentence about a run that is not proven reverted."""
-    what = item.problem
-    if what is None and item.outcome is not None:
-        what = ", ".join(f"{o.step.name} ({o.detail or o.result.value})" for o in item.outcome.outcomes if not o.proven)
-    return (
-        f"chaos run {item.run_id}: not proven reverted: {what}; set it right, then run sre chaos recover"
-        f" (or, after a look, sre chaos recover --discard {item.run_id})"
-    )
 
 
 class _Run:
@@ -248,6 +138,8 @@ class _Run:
         self.stop_files = (folder / plan.run_id / STOP_NAME, folder / LEVER_NAME)
         self.folder = folder
         self.lease: Lease | None = None
+        self.guarded: GuardedPlan | None = None
+        """The plan as the watchdog reads it; kept, so that a removed journal does not keep us from reverting."""
         self.problem: str | None = None
         self.effect: Evidence | None = None
         self.after: Evidence | None = None
@@ -256,20 +148,19 @@ class _Run:
     async def execute(self, stamps: list[Stamp]) -> Report:
         self.stamps = stamps
         journal = self._journal()
-        outcome: Outcome | None = None
         try:
             ending = await self._until_the_end(journal)
             outcome = await self._revert(journal, ending)
-        finally:
-            # Also reached by cancellation, and by an error of our own: then the revert is still to be done.
-            try:
-                if outcome is None:
-                    outcome = revert(journal, by="injector", cause="error")
-            finally:
-                if self.lease is not None:
-                    self.lease.finish()
+        except BaseException as error:
+            # Cancelled, or an error of our own: the revert is still to be done, and at once.
+            outcome = self._revert_now(journal, "error")
+            self._release(outcome)
             if not outcome.clean:
-                self.problem = _describe_dirty(self.plan.run_id, outcome)
+                raise LeftChanged(self.problem or "") from error
+            if isinstance(error, JournalUnwritable):
+                raise StateError(f"{error}; the fault was reverted") from error
+            raise
+        self._release(outcome)
         self.on_point(Point.RELEASED)
         if outcome.clean and not self.request.fault.one_way:
             self._stamp(STAMP_REVERTED, self.clock.monotonic(), outcome.by, "")
@@ -280,6 +171,16 @@ class _Run:
         if outcome.clean and ending is Ending.HELD:
             await self._look_after()
         return self._report(ending, outcome, journal)
+
+    def _revert_now(self, journal: Journal, cause: str) -> Outcome:
+        return revert(journal, by="injector", cause=cause, plan=self.guarded)
+
+    def _release(self, outcome: Outcome) -> None:
+        """Let the watchdog go: nothing of ours is left, or it cannot do more than we did."""
+        if self.lease is not None:
+            self.lease.finish()
+        if not outcome.clean:
+            self.problem = _describe_dirty(self.plan.run_id, outcome)
 
     def _journal(self) -> Journal:
         plan = self.plan
@@ -301,6 +202,7 @@ class _Run:
                 injector={"pid": injector.pid, "start_ticks": injector.start_ticks},
                 steps=[step.record() for step in plan.steps],
             )
+            self.guarded = journal.read().plan
         except JournalUnwritable as error:
             shutil.rmtree(self.folder / plan.run_id, ignore_errors=True)
             raise StateError(f"{error}; without a journal nothing is injected; make room or give permission") from error
@@ -405,7 +307,7 @@ class _Run:
         return Ending.TARGET_ABSENT
 
     async def _revert(self, journal: Journal, ending: Ending) -> Outcome:
-        work = asyncio.to_thread(revert, journal, by="injector", cause=ending.value)
+        work = asyncio.to_thread(self._revert_now, journal, ending.value)
         # Still beating: the watchdog takes over if this revert hangs.
         outcome = await self._while_beating(work, self.plan.revert_seconds + 5.0, interruptible=False)
         assert not isinstance(outcome, Ending), "not interruptible"

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from sre.chaos.admission import Cancelled
 from sre.clock import Clock
-from sre.control.chaos_run import chaos_lock, describe_left
+from sre.control.chaos_start import chaos_lock, describe_left
 from sre.errors import StateError
 from sre.watchdog.journal import STOP_NAME, JournalUnwritable
 from sre.watchdog.processes import boot_id, state
 from sre.watchdog.recover import Recovered, Run, recover, runs
 
 STOP_MARGIN_SECONDS = 5.0
+STEP_MARGIN_SECONDS = 4.0
 
 
 class RunState(enum.Enum):
@@ -90,21 +91,28 @@ async def end_all(folder: Path, clock: Clock) -> Sequence[Recovered]:
     Raises:
         StateError: The folder cannot be trusted.
     """
-    open_before = [status for status in survey(folder) if status.state is RunState.ACTIVE]
-    try:
-        with chaos_lock(folder):
-            return await asyncio.to_thread(_recover, folder)
-    except Cancelled:
-        pass  # someone is at work; so there is somebody to ask
-    for status in open_before:
-        (folder / status.run_id / STOP_NAME).touch()
-    give_up = clock.monotonic() + STOP_MARGIN_SECONDS + 4.0 * max((len(s.steps) for s in open_before), default=0)
-    names = {status.run_id for status in open_before}
-    while clock.monotonic() < give_up and any(run.open for run in runs(folder) if run.run_id in names):
+    asked: dict[str, int] = {}
+    give_up = clock.monotonic() + STOP_MARGIN_SECONDS
+    while True:
+        try:
+            with chaos_lock(folder):
+                done = await asyncio.to_thread(_recover, folder)
+                break
+        except Cancelled:
+            pass  # someone is at work, so there is somebody to ask
+        for status in survey(folder):
+            if status.state is RunState.ACTIVE and status.run_id not in asked:
+                asked[status.run_id] = len(status.steps)
+                give_up += STEP_MARGIN_SECONDS * len(status.steps)
+                (folder / status.run_id / STOP_NAME).touch()
+        closed = asked and not any(run.open for run in runs(folder) if run.run_id in asked)
+        if closed or clock.monotonic() >= give_up:
+            # A stopped injector keeps its lock for ever; what is open by now is closed without it, as verbs may be run
+            # twice.
+            done = await asyncio.to_thread(_recover, folder)
+            break
         await clock.sleep(0.1)
-    # A stopped injector keeps its lock for ever: what is open now is closed without it. Verbs may be run twice.
-    done = await asyncio.to_thread(_recover, folder)
-    ended = names - {item.run_id for item in done}
+    ended = asked.keys() - {item.run_id for item in done}
     return (*(Recovered(run_id, True, None) for run_id in sorted(ended)), *done)
 
 

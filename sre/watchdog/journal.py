@@ -34,6 +34,8 @@ from sre.watchdog.processes import Identity
 
 SCHEMA = 1
 FILE_NAME = "journal.jsonl"
+MAX_BYTES = 16 * 1024 * 1024
+"""A run writes a few kilobytes."""
 STOP_NAME = "stop"
 LEVER_NAME = "STOP"
 """Safety lever: while this file exists in the chaos folder, what runs is reverted and nothing starts."""
@@ -223,7 +225,7 @@ class Journal:
         line = json.dumps({"record": record, **fields, "wall": time.time(), "monotonic": time.monotonic()}, default=str)
         data = line.encode() + b"\n"
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 size = os.fstat(descriptor).st_size
                 if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -238,9 +240,9 @@ class Journal:
             raise JournalUnwritable(f"{self.path}: no space left, only half a record was written")
 
     def read(self) -> Story:
-        """Raises JournalUnreadable."""
+        """Raises JournalUnreadable: also for what is not a file of ours."""
         try:
-            return Story.parse(self.path.read_bytes())
+            return Story.parse(_read_own(self.path))
         except OSError as error:
             raise JournalUnreadable(f"{self.path}: {error.strerror or error}") from error
         except JournalUnreadable as error:
@@ -261,6 +263,18 @@ class Journal:
             yield _flock(descriptor, timeout_seconds)
         finally:
             os.close(descriptor)
+
+
+def _read_own(path: Path) -> bytes:
+    """Read a regular file that belongs to us and is no larger than a journal can be."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        seen = os.fstat(descriptor)
+        if not file_mode.S_ISREG(seen.st_mode) or seen.st_uid != os.geteuid():
+            raise JournalUnreadable("not a file of ours")
+        if seen.st_size > MAX_BYTES:
+            raise JournalUnreadable(f"larger than {MAX_BYTES} bytes")
+        return file.read(MAX_BYTES)
 
 
 def _flock(descriptor: int, timeout_seconds: float) -> bool:

@@ -59,7 +59,7 @@ def guard(journal: Journal, beat_fd: int, reply_fd: int) -> int:
     if cause is None:
         return 0
     print(f"watchdog: {cause.value}: reverting", flush=True)
-    outcome = _revert(journal, cause, handles)
+    outcome = _revert(journal, cause, plan, handles)
     _say(reply_fd, REVERTED if outcome.clean else DIRTY)
     outcome = _linger(journal, plan, beat_fd, handles, outcome)
     print(f"watchdog: {'clean' if outcome.clean else 'DIRTY: ' + ', '.join(outcome.unproven)}", flush=True)
@@ -80,9 +80,7 @@ def _watch(journal: Journal, plan: Plan, beat_fd: int, reply_fd: int, wake_fd: i
         if beat_fd in events:
             said = os.read(beat_fd, 65536)
             if not said or LEAVE in said:
-                if journal.read().finished:
-                    return None
-                return Cause.INJECTOR_GONE
+                return None if _closed(journal) else Cause.INJECTOR_GONE
             # Stamped at receipt, on our own monotonic clock: a wall clock may step, a sender may lie.
             last_beat = time.monotonic()
             _say(reply_fd, ECHO)
@@ -95,8 +93,15 @@ def _watch(journal: Journal, plan: Plan, beat_fd: int, reply_fd: int, wake_fd: i
             return Cause.STOP_FILE
 
 
-def _revert(journal: Journal, cause: Cause, handles: Mapping[int, Handle]) -> Outcome:
-    return revert(journal, by="watchdog", cause=cause.value, handles=handles)
+def _closed(journal: Journal) -> bool:
+    try:
+        return journal.read().finished
+    except JournalUnreadable:
+        return False
+
+
+def _revert(journal: Journal, cause: Cause, plan: Plan, handles: Mapping[int, Handle]) -> Outcome:
+    return revert(journal, by="watchdog", cause=cause.value, plan=plan, handles=handles)
 
 
 def _linger(journal: Journal, plan: Plan, beat_fd: int, handles: Mapping[int, Handle], outcome: Outcome) -> Outcome:
@@ -112,7 +117,7 @@ def _linger(journal: Journal, plan: Plan, beat_fd: int, handles: Mapping[int, Ha
         if poll.poll(WAKE_SECONDS * 1000):
             gone |= not os.read(beat_fd, 65536)
         if (outcome.clean and standing(plan)) or (gone and not outcome.clean):
-            outcome = _revert(journal, Cause.INJECTOR_GONE if gone else Cause.LEASE_EXPIRED, handles)
+            outcome = _revert(journal, Cause.INJECTOR_GONE if gone else Cause.LEASE_EXPIRED, plan, handles)
         if gone:
             break
     return outcome

@@ -62,6 +62,7 @@ def revert(
     *,
     by: str,
     cause: str,
+    plan: Plan | None = None,
     handles: Mapping[int, Handle] | None = None,
     verbs: Mapping[str, Verb] = REVERT_VERBS,
 ) -> Outcome:
@@ -75,13 +76,19 @@ def revert(
         journal: Of the run.
         by: Who reverts: injector, watchdog, recover.
         cause: Named reason.
+        plan: The run as the caller knows it: all of it is undone when the journal was removed or damaged meanwhile.
         handles: pidfds opened before the fault; without them they are opened now, by pid and start time.
 
     Raises:
         JournalUnreadable: Nobody knows what to undo.
     """
     with journal.locked(LOCK_TIMEOUT_SECONDS):
-        story = journal.read()
+        try:
+            story = journal.read()
+        except JournalUnreadable:
+            if plan is None:
+                raise
+            story = Story(plan, begun=frozenset(range(len(plan.steps))))
         if story.plan is None:
             return Outcome(True, (), by, cause, _append(journal, "closed", outcome="never_injected", by=by))
         check_verbs(story.plan, verbs)

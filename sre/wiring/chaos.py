@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sre.adapters.chaos_targets import StackWorld
 from sre.adapters.clock import SystemClock
 from sre.adapters.supervisor_client import SupervisorClient
-from sre.control.chaos_run import Places, Policy
+from sre.control.chaos_start import Places, Policy
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret

@@ -28,7 +28,8 @@ from sre.adapters.processes.proc import process_table
 from sre.chaos.plan import make_plan
 from sre.chaos.report import Report
 from sre.cli.chaos import drive
-from sre.control.chaos_run import Point, Policy, run_fault
+from sre.control.chaos_run import Point, run_fault
+from sre.control.chaos_start import Policy
 from sre.errors import SreError
 from sre.signals.types import ProcessIdentity
 from sre.watchdog.journal import Journal

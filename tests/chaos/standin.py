@@ -19,7 +19,7 @@ from sre.chaos.admission import Request
 from sre.chaos.catalogue import Fault, load_faults
 from sre.chaos.plan import Plan, PlannedStep
 from sre.chaos.ports import Evidence, Target
-from sre.control.chaos_run import Places
+from sre.control.chaos_start import Places
 from sre.signals.types import ProcessIdentity
 from sre.watchdog.processes import Identity, stat, state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from sre.adapters.clock import SystemClock
 from sre.chaos.admission import Cancelled
 from sre.chaos.plan import PlannedStep
 from sre.chaos.report import Ending, Report, Stamp, Verdict
-from sre.control.chaos_run import Places, Point, Policy, run_fault
+from sre.control.chaos_run import Point, run_fault
+from sre.control.chaos_start import Places, Policy
 from sre.control.chaos_status import RunState, active_faults, end_all, recover_at_start, survey
 from sre.errors import ConfigError, ExitCode, LeftChanged, StateError
 from sre.signals.types import ProcessIdentity
@@ -240,6 +242,32 @@ async def test_error_in_a_callback_does_not_leave_the_fault(world: StandInWorld,
         )
     assert not stopped(world.cores[0])
     assert only_journal(places(short_dir)).read().finished
+
+
+async def test_journal_removed_meanwhile_does_not_keep_the_injector_from_reverting(
+    world: StandInWorld, short_dir: Path
+) -> None:
+    where = places(short_dir)
+    report = await run_fault(
+        request("gpu-hang", 0.1), world, where, clock=SystemClock(), policy=QUICK,
+        on_point=lambda point: shutil.rmtree(where.folder) if point is Point.EFFECTIVE else None,
+    )  # fmt: skip
+    assert report.verdict is Verdict.PASS
+    assert not stopped(world.cores[0])
+
+
+async def test_journal_that_cannot_be_written_any_more_ends_the_fault(world: StandInWorld, short_dir: Path) -> None:
+    where = places(short_dir)
+
+    def break_journal(point: Point) -> None:
+        if point is Point.RECORDED:
+            path = only_journal(where).path
+            path.rename(path.with_name("aside"))
+            path.mkdir()
+
+    with pytest.raises(StateError, match="reverted"):
+        await run_fault(request("gpu-hang"), world, where, clock=SystemClock(), policy=QUICK, on_point=break_journal)
+    assert not stopped(world.cores[0])
 
 
 async def test_unfinished_journal_is_recovered_before_the_next_run(world: StandInWorld, short_dir: Path) -> None:

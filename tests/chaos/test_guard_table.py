@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,6 +239,12 @@ def test_target_ended_by_someone_else_ends_the_run_well(effective: Injector, wai
     assert effective.rest()[-1] == "PASS target_absent"
     results = {r["result"] for r in effective.story.records if r["record"] == "reverted"}
     assert results == {"target_absent"}
+
+
+def test_removed_journal_does_not_keep_the_fault(effective: Injector, wait_until: WaitUntil) -> None:
+    shutil.rmtree(effective.root / "chaos")
+    effective.process.kill()
+    wait_until(lambda: not any(stopped(c) for c in effective.cores), REVERT_WITHIN_SECONDS, what="targets run again")
 
 
 BOUNDARIES = [

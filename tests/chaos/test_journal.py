@@ -120,6 +120,19 @@ def test_full_disk_is_said_and_not_swallowed(short_dir: Path) -> None:
         journal.append("planned", **planned(short_dir))
 
 
+def test_journal_that_is_no_file_of_ours_is_unreadable(short_dir: Path) -> None:
+    journal = Journal.create(short_dir, "run-1")
+    journal.path.rename(short_dir / "elsewhere")
+    journal.path.symlink_to(short_dir / "elsewhere")
+    with pytest.raises(JournalUnreadable):
+        journal.read()
+    with pytest.raises(JournalUnreadable, match="not a file of ours"):
+        Journal(Path("/dev/zero")).read()
+    os.mkfifo(short_dir / "fifo")
+    with pytest.raises(JournalUnreadable, match="not a file of ours"):
+        Journal(short_dir / "fifo").read()
+
+
 def test_lock_held_by_another_does_not_stop_who_waits(short_dir: Path) -> None:
     journal = Journal.create(short_dir, "run-1")
     with journal.locked(1.0) as first, journal.locked(0.05) as second:
