@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from sre.control.supervision import Say
     from sre.settings.models import Root
     from sre.settings.paths import StatePaths
-    from sre.wiring.stack import Invocation
-    from sre.wiring.up import Ready
+    from sre.wiring.invocation import Invocation, Ready
 
 WATCH_SECONDS = 1.0
 
 
 def _invocation(app: App, paths: StatePaths, *, with_guard: bool) -> Invocation:
     from sre.settings.load import DEFAULT_PATH
-    from sre.wiring.stack import Invocation
+    from sre.wiring.invocation import Invocation
 
     config = app.config if app.config is not None else DEFAULT_PATH if DEFAULT_PATH.exists() else None
     return Invocation(None if config is None else config.absolute(), paths.root, with_guard)
@@ -69,15 +68,15 @@ def up(app: App, detach: bool, dry_run: bool, no_guard: bool, in_background: boo
 
     Takes over what an earlier sre up left running. Ctrl-C drains and stops everything; a second Ctrl-C hurries.
     """
-    from sre.wiring import up as wiring
-
     root, paths = app.settings(), app.paths()
     call = _invocation(app, paths, with_guard=not no_guard)
+    if detach and not dry_run:
+        return _up_detached(app, root, paths, call)
+    from sre.wiring import up as wiring
+
     try:
         if dry_run:
             return _print_plan(app, root, paths, call)
-        if detach:
-            return _up_detached(app, root, paths, call)
         return _up_here(root, paths, call, in_background=in_background)
     except wiring.CannotStart as error:
         return _report_problems(app, error.problems)
@@ -87,7 +86,7 @@ def _up_here(root: Root, paths: StatePaths, call: Invocation, *, in_background: 
     import asyncio
     import signal
 
-    from sre.wiring.stack import SUPERVISOR_LOG
+    from sre.wiring.invocation import SUPERVISOR_LOG
     from sre.wiring.up import up as run
 
     if in_background:

@@ -160,8 +160,14 @@ class Supervisor:
 
     # What it knows and does for others (the API).
 
+    async def report(self) -> StackReport:
+        """All of the stack, with the requests that are open now; bounded to about a second."""
+        if self._gateway is not None:
+            self._requests_active = await self._gateway.requests_active()
+        return self.status()
+
     def status(self) -> StackReport:
-        """All of the stack."""
+        """All of the stack; requests as last seen."""
         now = self._clock.monotonic()
         reports = [_report(unit, now) for unit in self._units.values()]
         reports += [engine.report() for engine in self._external.values()]
@@ -252,8 +258,6 @@ class Supervisor:
                     await asyncio.to_thread(self._logs.rotate, path)
                 if rounds % FAMILIES_EVERY == 0:
                     self._note_families()
-                if self._gateway is not None:
-                    self._requests_active = await self._gateway.requests_active()
                 if rounds % ORPHANS_EVERY == 0:
                     self._look_for_orphans()
             except Exception as error:  # noqa: BLE001 housekeeping must not end the supervisor

@@ -33,7 +33,7 @@ REASON = re.compile(r"[\x20-\x7e]{1,200}")
 class SupervisorDesk(Protocol):
     """What the API asks of the supervisor."""
 
-    def status(self) -> StackReport: ...
+    async def report(self) -> StackReport: ...
     def engines(self) -> Sequence[EngineStatus]: ...
     def restart(self, name: str, expected: ProcessIdentity, reason: str) -> bool: ...
     def request_stop(self, *, drain: bool = True, drain_timeout_seconds: float | None = None) -> None: ...
@@ -46,7 +46,7 @@ def supervisor_app(desk: SupervisorDesk) -> web.Application:
         return web.Response(text=(__doc__ or "").strip() + "\n")
 
     async def status(_: web.Request) -> web.Response:
-        return _answer(stack_report_to_json(desk.status()))
+        return _answer(stack_report_to_json(await desk.report()))
 
     async def engines(_: web.Request) -> web.Response:
         return _answer({"engines": [engine_status_to_json(engine) for engine in desk.engines()]})

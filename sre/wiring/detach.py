@@ -7,18 +7,20 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sre.adapters.processes.lock import StackLock
 from sre.adapters.processes.logs import tail
-from sre.adapters.supervisor_client import SupervisorClient
-from sre.control.supervision import Say
 from sre.errors import DependencyError, ExitCode
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.signals.types import ProcessState
-from sre.stack.status import StackReport
-from sre.wiring.stack import SUPERVISOR_LOG, Invocation
-from sre.wiring.up import Ready, detached_argv, gateway_url, metrics_url, stack_lock
+
+if TYPE_CHECKING:
+    from sre.adapters.supervisor_client import SupervisorClient
+    from sre.control.supervision import Say
+    from sre.stack.status import StackReport
+from sre.wiring.invocation import SUPERVISOR_LOG, Invocation, Ready, gateway_url, metrics_url
 
 POLL_SECONDS = 0.05
 PROBLEM_PREFIX = "sre up: "
@@ -47,14 +49,16 @@ async def start_detached(root: Root, paths: StatePaths, call: Invocation, say: S
         Refused: It runs already.
         ConfigError: The state folder cannot be made.
     """
-    if paths.run.is_dir() and _held(paths):
-        with stack_lock(paths):  # raises Refused with the sentence
-            pass
+    if paths.run.is_dir():
+        StackLock(paths.lock).refuse_if_held(paths.root)
     paths.create()
     log_path = paths.logs / SUPERVISOR_LOG
     before = log_path.stat().st_size if log_path.exists() else 0
-    child = _spawn(detached_argv(call, debug=debug), log_path)
+    argv = call.argv("up", "--in-background", *(() if call.with_guard else ("--no-guard",)))
+    child = _spawn(argv[:3] + (["--debug"] if debug else []) + argv[3:], log_path)
     say("supervisor", f"started in the background (pid {child.pid}); log: {log_path}")
+    from sre.adapters.supervisor_client import SupervisorClient  # heavy: loaded while the other process starts
+
     try:
         outcome = await _follow(child, SupervisorClient(paths.supervisor_socket), say, log_path, before)
     except asyncio.CancelledError:
@@ -74,14 +78,6 @@ def _spawn(argv: list[str], log_path: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     finally:
         os.close(log)
-
-
-def _held(paths: StatePaths) -> bool:
-    lock = StackLock(paths.lock)
-    if not lock.acquire():
-        return True
-    lock.release()
-    return False
 
 
 async def _follow(

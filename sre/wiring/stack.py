@@ -6,9 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlencode
@@ -19,7 +17,7 @@ from sre.adapters.engines.health import HttpReadiness
 from sre.adapters.envoy import find_envoy, prepare
 from sre.adapters.envoy.admin import AdminClient
 from sre.adapters.processes import proc
-from sre.adapters.processes.files import LedgerFile, known_ports, read_ports, resolve_ports, stack_id
+from sre.adapters.processes.files import LedgerFile, known_ports, read_ports, stack_id
 from sre.adapters.processes.host import ProcessHost
 from sre.adapters.processes.logs import rotate, tail
 from sre.control.supervision import Say
@@ -42,21 +40,12 @@ from sre.stack.processes import (
     Readiness,
     Role,
 )
+from sre.wiring.invocation import SUPERVISOR_LOG, Invocation
 
 GATEWAY_READY_SECONDS = 30.0
 GATEWAY_STOP_SECONDS = 5.0
 GUARD_READY_SECONDS = 30.0
 GUARD_STOP_SECONDS = 10.0
-SUPERVISOR_LOG = "supervisor.log"
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """How ``sre`` was called: its guard is called the same way."""
-
-    config: Path | None
-    state_dir: Path
-    with_guard: bool = True
 
 
 # What runs.
@@ -116,11 +105,7 @@ def gateway_spec(stack: StackSettings, paths: StatePaths) -> ProcessSpec:
 
 def guard_spec(root: Root, paths: StatePaths, call: Invocation) -> ProcessSpec:
     """Return the guard's process; other settings or another version of ``sre`` make it another one."""
-    argv = [sys.executable, "-m", "sre"]
-    if call.config is not None:
-        argv += ["--config", str(call.config)]
-    argv += ["--state-dir", str(call.state_dir), "guard", "run"]
-    command = Command(tuple(argv))
+    command = Command(tuple(call.argv("guard", "run")))
     return ProcessSpec(
         name=GUARD_NAME,
         role=Role.GUARD,
@@ -377,19 +362,3 @@ def specs_of_leftovers(host: ProcessHost, ledger: Ledger | None, root: Root | No
 def prepare_gateway(paths: StatePaths, stack: StackSettings) -> list[str]:
     """Write the gateway's documents; return sentences about engines that stay out of rotation."""
     return prepare(paths, stack, managed_addresses(stack))
-
-
-__all__ = [
-    "EnvoyDrain",
-    "Invocation",
-    "lost_ports",
-    "make_host",
-    "our_pids",
-    "preflight",
-    "prepare_gateway",
-    "process_specs",
-    "resolve_ports",
-    "resolved_stack",
-    "specs_of_leftovers",
-    "supervisor_for",
-]

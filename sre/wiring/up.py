@@ -6,19 +6,17 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from sre.adapters.processes.files import LedgerFile, known_ports
+from sre.adapters.processes.files import LedgerFile, known_ports, resolve_ports
 from sre.adapters.processes.lock import StackLock
 from sre.adapters.processes.pidfd import PidFd
 from sre.adapters.supervisor_client import SupervisorClient
 from sre.control.chaos_status import recover_at_start
 from sre.control.supervision import Say
 from sre.control.supervisor import Supervisor
-from sre.errors import ConfigError, DependencyError, Refused, SreError, StateError, Unreachable
+from sre.errors import ConfigError, DependencyError, SreError, StateError, Unreachable
 from sre.servers.guard_api import serve_unix
 from sre.servers.supervisor_api import supervisor_app
 from sre.settings.models import Root
@@ -28,15 +26,14 @@ from sre.stack.adoption import plan_adoption
 from sre.stack.commands import with_ports
 from sre.stack.ledger import Ledger
 from sre.stack.status import StackReport
+from sre.wiring.invocation import Invocation, Ready, gateway_url, metrics_url
 from sre.wiring.stack import (
-    Invocation,
     lost_ports,
     make_host,
     our_pids,
     preflight,
     prepare_gateway,
     process_specs,
-    resolve_ports,
     specs_of_leftovers,
     supervisor_for,
 )
@@ -55,26 +52,6 @@ class CannotStart(SreError):
         super().__init__("\n".join(problems))
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Where a stack that became ready is."""
-
-    gateway_url: str
-    metrics_url: str | None
-    state_dir: Path
-
-
-def gateway_url(stack: StackSettings) -> str:
-    """Base URL for clients."""
-    host = f"[{stack.gateway.host}]" if ":" in stack.gateway.host else stack.gateway.host
-    return f"http://{host}:{stack.gateway.port}"
-
-
-def metrics_url(root: Root, *, with_guard: bool) -> str | None:
-    """URL of the guard's own metrics; None without a guard."""
-    return f"http://{root.guard.metrics_host}:{root.guard.metrics_port}/metrics" if with_guard else None
-
-
 @contextlib.contextmanager
 def stack_lock(paths: StatePaths) -> Iterator[None]:
     """
@@ -85,10 +62,7 @@ def stack_lock(paths: StatePaths) -> Iterator[None]:
     """
     lock = StackLock(paths.lock)
     if not lock.acquire():
-        raise Refused(
-            f"already running as pid {lock.holder()} (state folder {paths.root}); look with: sre status, or stop it"
-            " with: sre down"
-        )
+        lock.refuse(paths.root)
     try:
         yield
     finally:
@@ -341,16 +315,3 @@ async def _down_without_supervisor(
                 return await supervisor.stop_all() > 0
     finally:
         lock.release()
-
-
-def detached_argv(call: Invocation, *, debug: bool) -> list[str]:
-    """Command line of a supervisor in the background."""
-    argv = [sys.executable, "-m", "sre"]
-    if debug:
-        argv.append("--debug")
-    if call.config is not None:
-        argv += ["--config", str(call.config)]
-    argv += ["--state-dir", str(call.state_dir), "up", "--in-background"]
-    if not call.with_guard:
-        argv.append("--no-guard")
-    return argv

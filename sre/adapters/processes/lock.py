@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import NoReturn
 
-from sre.errors import StateError
+from sre.errors import Refused, StateError
 
 
 class StackLock:
@@ -36,6 +37,25 @@ class StackLock:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
         return True
+
+    def refuse_if_held(self, root: Path) -> None:
+        """
+        Take nothing.
+
+        Raises:
+            Refused: Another supervisor holds the stack in state folder ``root``.
+            StateError: The file cannot be opened.
+        """
+        if not self.acquire():
+            self.refuse(root)
+        self.release()
+
+    def refuse(self, root: Path) -> NoReturn:
+        """Raise Refused with the sentence about who holds it."""
+        raise Refused(
+            f"already running as pid {self.holder()} (state folder {root}); look with: sre status, or stop it with:"
+            " sre down"
+        )
 
     def holder(self) -> int | None:
         """Pid written by the present or last holder; None when nobody ever held it."""
