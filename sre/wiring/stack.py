@@ -44,6 +44,9 @@ from sre.wiring.invocation import SUPERVISOR_LOG, Invocation
 
 GATEWAY_READY_SECONDS = 30.0
 GATEWAY_STOP_SECONDS = 5.0
+ADMIN_SECONDS = 1.0
+"""For an answer of Envoy's admin socket: half of what a client of the supervisor waits."""
+
 GUARD_READY_SECONDS = 30.0
 GUARD_STOP_SECONDS = 10.0
 
@@ -252,7 +255,7 @@ class EnvoyDrain:
     """
 
     def __init__(self, paths: StatePaths, pools: Sequence[str]) -> None:
-        self._admin = AdminClient(paths.admin_socket)
+        self._admin = AdminClient(paths.admin_socket, timeout_seconds=ADMIN_SECONDS)
         self._pools = tuple(pools)
 
     async def drain(self) -> None:
