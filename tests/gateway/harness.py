@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class RunningEnvoy:
 
     async def start(self) -> None:
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - spawning takes a millisecond
                 envoy_argv(find_envoy(self.stack)), cwd=self.paths.gateway, stdout=log, stderr=log
             )
         await self._until_listening()
@@ -128,6 +128,7 @@ async def running(
     try:
         for stub in stubs.values():
             await stub.start()
+        adapter.poll_log()  # what comes from now on is news
         if start:
             await envoy.start()
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
@@ -137,3 +138,12 @@ async def running(
             await stub.stop()
         await adapter.close()
         envoy.stop()
+
+
+async def until(check: Callable[[], Awaitable[bool]], what: str, timeout: float = 5.0) -> None:
+    """Poll ``check`` until it is true; fail with ``what`` at the deadline."""
+    for _ in range(int(timeout / 0.02)):
+        if await check():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {timeout:g} s: {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any
 
@@ -87,8 +88,11 @@ class StubEngine:
             choices[0]["finish_reason"] = None
         elif mode == "partial":
             choices.append({"index": 1, "text": "x", "finish_reason": None})
-        headers = {"content-encoding": "zstd"} if mode == "opaque" else {}
-        return web.json_response({"id": "cmpl-1", "choices": choices, "error": None}, headers=headers)
+        answer = {"id": "cmpl-1", "choices": choices, "error": None}
+        if mode == "opaque":  # although nobody asked for it
+            packed = gzip.compress(json.dumps(answer).encode())
+            return web.Response(body=packed, headers={"content-encoding": "gzip", "content-type": "application/json"})
+        return web.json_response(answer)
 
     async def _stream(self, request: web.Request, mode: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})

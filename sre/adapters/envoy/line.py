@@ -70,8 +70,8 @@ def parse(raw: bytes) -> LogLine:
         _text(cluster),
         _text(upstream),
         _text(route),
-        None if max_tokens == "-" else int(float(max_tokens)),
-        None if stream == "-" else float(stream) != 0,
+        _client_number(max_tokens),
+        None if stream == "-" else _client_number(stream) != 0,
         _text(end),
         int(_number(status)),
         NO_FLAGS if flags == "-" else frozenset(flags.split(",")),
@@ -88,3 +88,11 @@ def _text(value: str) -> str | None:
 
 def _number(value: str) -> float:
     return 0.0 if value == "-" else float(value)
+
+
+def _client_number(value: str) -> int | None:
+    """A number out of a client's body; one that makes no sense must not hide the request."""
+    try:
+        return int(float(value))
+    except (ValueError, OverflowError):
+        return None
