@@ -92,14 +92,17 @@ def _decide_engine(
         state.identities.get(name),
         incident.restart_of if incident else None,
         state.armed,
+        state.steady,
         policy.rules,
         policy.hang,
     )
     memory = seeing.memory
-    for key, armed in seeing.armed.items():
-        if state.armed.get(key) != armed:
-            state = replace(state, armed={**state.armed, key: armed})
-            records.note("note", name, "rule_armed" if armed else "rule_disarmed", data={"rule": key})
+    for key, arming in seeing.armed.items():
+        state = replace(state, armed={**state.armed, key: arming.armed})
+        if arming.level is not None:
+            state = replace(state, steady={**state.steady, key: arming.level})
+        data = {"rule": key, "seen": arming.sentence} | ({"remedy": arming.remedy} if arming.remedy else {})
+        records.note("note", name, "rule_armed" if arming.armed else "rule_disarmed", data=data)
     hung = memory.hang.hung
     restart = _restart_due(state, breaker, incident, engine, memory, at, policy) if acting and hung else None
     good = 0 if before_successes is None or memory.successes is None else max(0, memory.successes - before_successes)

@@ -21,9 +21,11 @@ from sre.breaker.rules import (
     observe_outcomes,
 )
 from sre.settings.guard import HangSettings, RuleSettings
+from sre.signals.steady_state import Arming, judge_level
 from sre.signals.types import (
     NEVER,
     EngineSeen,
+    GpuSeen,
     OutcomeCounts,
     ProcessIdentity,
     ProcessState,
@@ -56,8 +58,8 @@ class Seeing:
     ready: bool
     trips: tuple[Trip, ...]
     """Every reason to open, worst first."""
-    armed: Mapping[str, bool]
-    """Arming decisions made or changed by this tick."""
+    armed: Mapping[str, Arming]
+    """Arming decisions made or changed by this tick, by ``engine/key``."""
     blind: tuple[str, ...]
     """Signals not seen for their blind_after_seconds or more."""
 
@@ -79,6 +81,7 @@ def observe_engine(
     known: ProcessIdentity | None,
     own_restart: ProcessIdentity | None,
     armed: Mapping[str, bool],
+    steady: Mapping[str, float],
     rules: tuple[RuleSettings, ...],
     hang_policy: HangSettings,
 ) -> Seeing:
@@ -89,6 +92,7 @@ def observe_engine(
         known: The process last seen ready.
         own_restart: The process whose restart we asked for: its end is no crash.
         armed: Earlier arming decisions by ``engine/key``.
+        steady: The levels they were made on.
     """
     at = snapshot.at
     if memory.generation != breaker.generation:
@@ -108,7 +112,7 @@ def observe_engine(
     traffic_open = breaker.effective in (BreakerState.CLOSED, BreakerState.DISABLED) or breaker.ramp_index is not None
     trips: list[Trip] = []
     states: dict[str, RuleMemory] = {}
-    arming: dict[str, bool] = {}
+    arming: dict[str, Arming] = {}
     for rule in rules:
         if not rule.enabled:
             continue
@@ -121,15 +125,19 @@ def observe_engine(
                 # Too few verdicts is seen, and says nothing: no trip, no recovery, no blindness.
                 states[key] = replace(before, beyond_since=None, missing_since=None, blind=False)
                 continue
+            effective = rule
             if rule.signal in LEVEL_SIGNALS:
-                decided = _arm(rule, armed.get(f"{engine.name}/{key}"), reading, engine, at)
-                if decided is not None:
-                    arming[f"{engine.name}/{key}"] = decided
+                name = f"{engine.name}/{key}"
+                decision = _arm(rule, armed.get(name), snapshot.gpus.get(gpu if gpu is not None else -1), engine, at)
+                if decision is not None:
+                    arming[name] = decision
+                decided = armed.get(name) if decision is None else decision.armed
+                effective = _recoverable(rule, steady.get(name) if decision is None else decision.level)
                 if not decided:
                     verdict = Verdict.UNKNOWN if decided is None else Verdict.DISARMED
                     states[key] = RuleMemory(verdict=verdict, value=reading.value)
                     continue
-            after = evaluate(rule, before, reading, at)
+            after = evaluate(effective, before, reading, at)
             states[key] = after
             if after.verdict in FIRING_VERDICTS:
                 trips.append(_rule_trip(rule, key, after, at))
@@ -174,18 +182,35 @@ def _failures_since_transition(outcomes: OutcomeCounts | None, memory: EngineMem
     return max(0, outcomes.failure - memory.failures_at_transition)
 
 
-def _arm(rule: RuleSettings, decided: bool | None, reading: Reading, engine: EngineSeen, at: float) -> bool | None:
-    """Return whether the rule may act on this target; None while that is not known.
-
-    It is armed by seeing the settled engine on the good side of the threshold; a rule that finds it beyond from the
-    start would fire on the healthy steady state and stays disarmed until that changes.
+def _arm(rule: RuleSettings, decided: bool | None, gpu: GpuSeen | None, engine: EngineSeen, at: float) -> Arming | None:
     """
-    if decided or reading.seen is not Seen.OK or reading.value is None:
-        return decided
+    Return the arming decision that this tick makes, if it makes one.
+
+    A rule is armed by seeing the settled engine on the good side of its threshold. One that finds it beyond from the
+    start would fire on the healthy steady state and stays disarmed until that changes. A value that a chaos fault put
+    there says nothing about the steady state.
+    """
+    if decided or gpu is None or gpu.injected:
+        return None
+    value = gpu.memory_used_ratio.value
     settled = engine.ready_at is None or at - engine.ready_at >= SETTLE_SECONDS
-    if engine.process not in (ProcessState.READY, ProcessState.UNKNOWN) or not settled:
-        return decided
-    return not COMPARISONS[rule.comparison](reading.value, rule.threshold)
+    if value is None or engine.process not in (ProcessState.READY, ProcessState.UNKNOWN) or not settled:
+        return None
+    arming = judge_level(rule, value)
+    return arming if arming.armed is not decided else None
+
+
+def _recoverable(rule: RuleSettings, level: float | None) -> RuleSettings:
+    """
+    ``rule`` with hysteresis that its steady state can satisfy.
+
+    An engine that rests between recover_below and threshold would never be "over" once fired, and the breaker would
+    never close: then a quarter of the way from the steady level to the threshold is over.
+    """
+    compare = COMPARISONS[rule.comparison]
+    if level is None or rule.recover_below is None or not compare(level, rule.recover_below):
+        return rule
+    return rule.model_copy(update={"recover_below": level + 0.25 * (rule.threshold - level)})
 
 
 def _rule_trip(rule: RuleSettings, key: str, memory: RuleMemory, at: float) -> Trip:

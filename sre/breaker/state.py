@@ -57,6 +57,8 @@ class GuardState:
     """(engine, monotonic) of restarts asked for in the last hour: the budget."""
     armed: Mapping[str, bool] = field(default_factory=dict)
     """By rule/target: whether the rule may act, decided once on the steady state."""
+    steady: Mapping[str, float] = field(default_factory=dict)
+    """By rule/target: the level that decision was made on."""
     incident_number: int = 0
     pause: Pause | None = None
 
@@ -116,6 +118,7 @@ def decode(data: Mapping[str, Any], *, boot_id: str, at: float, wall: float) -> 
             identities={k: ProcessIdentity(**v) for k, v in raw["identities"].items()},
             restarts=tuple((r[0], float(r[1])) for r in raw["restarts"]),
             armed={k: bool(v) for k, v in raw["armed"].items()},
+            steady={k: float(v) for k, v in raw.get("steady", {}).items()},
             incident_number=int(raw["incident_number"]),
             pause=Pause(**raw["pause"]) if raw["pause"] else None,
         )

@@ -143,7 +143,9 @@ class Guard:
 
     @property
     def health(self) -> Health:
-        return Health(self._store is not None and self._problem is None, self._problem)
+        store_up = self._store is not None and self._problem is None
+        unapplied = None if self._apply_failure is None else f"not in force at the gateway: {self._apply_failure}"
+        return Health(store_up, self._problem or unapplied)
 
     async def _persist(self, decision: Decision) -> bool:
         """Commit; return whether it is on disk. On failure nothing of the decision counts."""

@@ -134,6 +134,7 @@ class Numbers:
                 for outcome, count in numbers.outcomes.items()
             ]
         if self.gpu is not None:
+            rows[own.GPU_READER_UP] = [((), 1.0 if self.gpu.problem is None else 0.0)]
             rows[own.GPU_READER_REPLACED] = [((), float(self.gpu.replaced))]
             rows[own.GPU_READER_STUCK] = [((), float(self.gpu.stuck))]
         if self.gateway is not None:

@@ -218,6 +218,16 @@ def test_a_full_gpu_from_the_start_disarms_the_rule() -> None:
     assert scene.state.armed == {"e0/gpu-memory/gpu0": False}
 
 
+def test_an_engine_that_rests_above_recover_below_still_closes_again() -> None:
+    """vLLM often rests at 93..95 %: hysteresis must not hold the breaker open for ever."""
+    scene = Scene(gpu_memory=0.94)
+    scene.ticks(10)
+    scene.gpu_memory = 0.98
+    scene.tick_until(lambda d: reject(d) == 100)
+    scene.gpu_memory = 0.94
+    scene.tick_until(lambda d: scene.breaker().state is BreakerState.CLOSED)
+
+
 def test_temperature_trips_at_once_and_vetoes_probing_until_it_recovered() -> None:
     scene = Scene()
     scene.ticks(10)

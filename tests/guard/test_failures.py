@@ -80,6 +80,8 @@ async def test_a_gateway_that_is_down_is_tried_again_and_journaled_once(world: W
     assert store is not None
     failures = [r.entry for r in store.journal() if r.entry.kind == "failed"]
     assert [f.reason for f in failures] == ["apply_failed"]
+    assert world.guard is not None
+    assert "not in force" in str(world.guard.health.problem), "status must not say that all is well"
     world.gateway_up = True
     await world.tick()
     assert reject(world) == 100
