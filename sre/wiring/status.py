@@ -105,6 +105,10 @@ async def ask_guard(socket: Path) -> tuple[dict[str, Any] | None, str | None]:
         return data, "guard: has not decided anything yet: breakers not seen"
     if age > STALE_TICK_SECONDS:
         return data, f"guard: decided nothing for {age:.0f} s: what it says is old; see its log"
+    if data.get("problem"):
+        return data, f"guard: {data['problem']}"
+    if data.get("paused"):
+        return data, f"guard: paused by {data['paused'].get('owner')}: it sees and changes nothing; sre guard resume"
     return data, None
 
 
