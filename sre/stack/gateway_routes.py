@@ -80,9 +80,15 @@ def _refuse(
         "name": reason if pool is None else f"{reason}@{pool_cluster(pool)}",
         "direct_response": {"status": status, "body": {"inline_string": error_body(message, kind, code)}},
         "response_headers_to_add": headers,
-        # A refusal takes no token from the bucket.
+        # A refusal takes no token from the bucket. (Switching the filter off would come too late: that is decided
+        # before the body is read, this after.)
         "typed_per_filter_config": {
-            RATE_LIMIT_FILTER: {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": True}
+            RATE_LIMIT_FILTER: {
+                "@type": RATE_LIMIT_TYPE,
+                "stat_prefix": "gw_rl",
+                "token_bucket": {"max_tokens": 1, "fill_interval": "1s"},
+                "filter_enabled": _share("gw.rl.refused", 0),
+            }
         },
     }
 

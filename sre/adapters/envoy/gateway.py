@@ -40,6 +40,8 @@ from sre.stack.gateway_names import (
 
 CONFIRM_SECONDS = 2.0
 """How long a change may take to show; measured 1–20 ms."""
+REASON_SECONDS = 0.5
+"""How long a refusal waits for the reason it is to give."""
 REWRITE_SECONDS = 0.25
 """A file that Envoy did not notice by then is written once more."""
 POLL_BYTES = 4 << 20
@@ -118,7 +120,7 @@ class EnvoyGateway:
             changed = self._write({DESIRED: desired_to_document(desired)} | first)
             problem = None
             if changed:
-                problem = await self._refused(self._confirm_versions(first))
+                problem = await self._refused(self._confirm_versions(first, REASON_SECONDS))
             changed |= self._write({RTDS_PATH: documents[RTDS_PATH]})
             layer = {key: str(value) for key, value in runtime_layer(self._stack, desired).items()}
             try:
@@ -129,7 +131,7 @@ class EnvoyGateway:
                 raise problem
             epoch = self._admin.peer()
             if moved or self._drifted or epoch != self._confirmed_epoch:
-                await self._confirm_versions(documents)
+                await self._confirm_versions(documents, CONFIRM_SECONDS)
                 self._confirmed_epoch, self._drifted = epoch, False
             return changed or moved
 
@@ -199,9 +201,9 @@ class EnvoyGateway:
             await self._clock.sleep(delay)
             delay = min(delay * 2, 0.02)
 
-    async def _confirm_versions(self, documents: Mapping[str, Document]) -> None:
+    async def _confirm_versions(self, documents: Mapping[str, Document], within_seconds: float) -> None:
         wanted = {_version_stat(path): str(document["version_info"]) for path, document in documents.items()}
-        deadline = self._clock.monotonic() + CONFIRM_SECONDS
+        deadline = self._clock.monotonic() + within_seconds
         rewrite_at = self._clock.monotonic() + REWRITE_SECONDS
         delay = 0.001
         while True:

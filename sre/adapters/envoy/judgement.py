@@ -36,11 +36,13 @@ class Judgement:
         outcome: What it says about the engine.
         detail: Named reason; of a refusal of ours the one that the client saw in ``x-sre-reason``.
         client_abort: The client left before the answer was complete.
+        refused: The gateway answered by itself: the request belongs to no engine, even if one was chosen for it.
     """
 
     outcome: Outcome
     detail: str
     client_abort: bool = False
+    refused: bool = False
 
 
 CLIENT_ABORT = Judgement(Outcome.NEUTRAL, "client_abort", client_abort=True)
@@ -48,6 +50,10 @@ CLIENT_ABORT = Judgement(Outcome.NEUTRAL, "client_abort", client_abort=True)
 
 def _neutral(detail: str) -> Judgement:
     return Judgement(Outcome.NEUTRAL, detail)
+
+
+def _refused(reason: str) -> Judgement:
+    return Judgement(Outcome.NEUTRAL, reason, refused=True)
 
 
 def _failure(detail: str) -> Judgement:
@@ -58,16 +64,16 @@ def judge(line: LogLine) -> Judgement:
     """Return the verdict on the request whose end ``line`` reports."""
     path = line.path.partition("?")[0]
     if line.detail == "direct_response":
-        return _neutral((line.route or "direct_response").partition("@")[0])
+        return _refused((line.route or "direct_response").partition("@")[0])
     for flag, reason in GATEWAY_REFUSED.items():
         if flag in line.flags:
-            return _neutral(reason)
+            return _refused(reason)
     if line.flags & CLIENT_LEFT:
         return _client_left(line, path)
     if "UF" in line.flags:
         return _failure("connect_failure")
     if line.upstream is None:
-        return _neutral(REFUSED_STATUS.get(line.status, "bad_request"))
+        return _refused(REFUSED_STATUS.get(line.status, "bad_request"))
     if "UT" in line.flags:
         return _failure("timeout")
     if "SI" in line.flags:

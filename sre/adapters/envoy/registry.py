@@ -111,7 +111,7 @@ class RequestRegistry:
         verdict = judge(line)
         for failed in tries[: max(0, line.attempts - 1)]:
             self._count(failed, RETRIED)
-        engine = self._engine(line)
+        engine = None if verdict.refused else self._engine(line)
         if engine is not None:
             self._count(engine, verdict)
             self._count_bytes(engine, line, known)
