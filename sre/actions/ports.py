@@ -99,6 +99,9 @@ class EngineStatus:
     """E.g. "exit code 0 after 812 s (unasked)"."""
     next_start_at: float | None
     log_path: str
+    last_exit_asked: bool | None = None
+    """Whether somebody asked for the last end (a stop, a restart, a changed configuration). False: it ended by itself.
+    None: no end is known, as after the first start of a stack or a start after ``sre down``."""
 
 
 class Supervisor(Protocol):

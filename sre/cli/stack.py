@@ -57,7 +57,7 @@ def _report_problems(app: App, problems: tuple[str, ...]) -> int:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would be started (port 0: chosen then); change nothing.",
+    help="Check, and print what would be started; change nothing.",
 )
 @click.option("--no-guard", is_flag=True, help="Run without the guard: nothing watches, nothing is contained.")
 @click.option("--in-background", is_flag=True, hidden=True, help="This is the background process of --detach.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sre.actions.ports import EngineStatus
 from sre.clock import Clock
 from sre.control.external import ExternalEngine
+from sre.control.reports import engine_status, process_report
 from sre.control.supervision import GatewayDrain, Host, LedgerStore, LogFiles, ReadinessProbe, Say
 from sre.control.unit import LEFTOVER_TERM_SECONDS, Services, Unit
 from sre.control.waiting import wait_first
@@ -18,7 +19,7 @@ from sre.signals.types import ProcessIdentity, ProcessState
 from sre.stack.adoption import CHANGED, AdoptionPlan, EndFamily, plan_adoption
 from sre.stack.ledger import Ledger, LedgerEntry
 from sre.stack.processes import ProcessSpec, Role
-from sre.stack.status import ProcessReport, StackReport
+from sre.stack.status import StackReport
 
 MAINTENANCE_SECONDS = 2.0
 """Between two looks at log sizes and at the families of the processes."""
@@ -169,7 +170,7 @@ class Supervisor:
     def status(self) -> StackReport:
         """All of the stack; requests as last seen."""
         now = self._clock.monotonic()
-        reports = [_report(unit, now) for unit in self._units.values()]
+        reports = [process_report(unit, now) for unit in self._units.values()]
         reports += [engine.report() for engine in self._external.values()]
         return StackReport(
             name=self._facts.name,
@@ -186,7 +187,7 @@ class Supervisor:
 
     def engines(self) -> list[EngineStatus]:
         """All engines, external ones too."""
-        ours = [_engine_status(unit) for unit in self._units.values() if unit.spec.role is Role.ENGINE]
+        ours = [engine_status(unit) for unit in self._units.values() if unit.spec.role is Role.ENGINE]
         return ours + [engine.status() for engine in self._external.values()]
 
     def restart(self, name: str, expected: ProcessIdentity, reason: str) -> bool:
@@ -214,6 +215,12 @@ class Supervisor:
                 self._units[kept.name].adopt(process, kept.launch_id, kept.entry)
                 self._say(kept.name, f"runs already (pid {kept.identity.pid}); taken over")
         await asyncio.gather(*(self._end_left(step) for step in plan.end))
+        for entry in entries:
+            unit = self._units.get(entry.name)
+            if unit is not None and unit.identity is None and entry.identity is not None:
+                ended_alone = entry.identity not in alive
+                end = "ended while no supervisor ran (unasked)" if ended_alone else f"ended by sre up: {CHANGED}"
+                unit.succeed(entry, end, asked=not ended_alone)
         self._record()
         self._look_for_orphans()
         return plan
@@ -394,40 +401,3 @@ class Supervisor:
     def _say(self, name: str, text: str) -> None:
         self._message = f"{name}: {text}"
         self._tell(name, text)
-
-
-def _report(unit: Unit, now: float) -> ProcessReport:
-    spec = unit.spec
-    return ProcessReport(
-        name=spec.name,
-        role=spec.role.value,
-        kind=spec.kind,
-        state=unit.state,
-        identity=unit.identity,
-        uptime_seconds=None if unit.identity is None or unit.started_at is None else now - unit.started_at,
-        adopted=unit.adopted,
-        restarts=unit.history.restarts,
-        last_exit=unit.last_exit,
-        next_start_in_seconds=None if unit.next_start_at is None else max(0.0, unit.next_start_at - now),
-        problem=unit.problem,
-        address=f"{spec.host}:{spec.port}" if spec.port else None,
-        log_path=spec.log_path or None,
-    )
-
-
-def _engine_status(unit: Unit) -> EngineStatus:
-    spec = unit.spec
-    return EngineStatus(
-        name=spec.name,
-        kind=spec.kind,
-        pool=spec.pool,
-        host=spec.host,
-        port=spec.port,
-        process=unit.state,
-        identity=unit.identity,
-        ready_at=unit.ready_at if unit.state is ProcessState.READY else None,
-        restarts=unit.history.restarts,
-        last_exit=unit.last_exit,
-        next_start_at=unit.next_start_at,
-        log_path=spec.log_path,
-    )

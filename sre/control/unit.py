@@ -64,6 +64,7 @@ class Unit:
         self.ready_at: float | None = None
         self.next_start_at: float | None = None
         self.last_exit: str | None = None
+        self.last_exit_asked: bool | None = None
         self.problem: str | None = None
         self.history = RunHistory()
         self.ever_ready = False
@@ -106,6 +107,7 @@ class Unit:
             restarts=self.history.restarts,
             crashes_in_a_row=self.history.crashes_in_a_row,
             last_exit=self.last_exit,
+            last_exit_asked=self.last_exit_asked,
         )
 
     @property
@@ -125,9 +127,14 @@ class Unit:
             self.ready_at = entry.ready_at
             self.members = entry.members
             self.history = RunHistory(entry.crashes_in_a_row, entry.restarts)
-            self.last_exit = entry.last_exit
+            self.last_exit, self.last_exit_asked = entry.last_exit, entry.last_exit_asked
         self.ever_ready = self.ready_at is not None
         self._enter(ProcessState.READY if self.ever_ready else ProcessState.STARTING)
+
+    def succeed(self, entry: LedgerEntry, end: str, *, asked: bool) -> None:
+        """Begin after a process that ended (or was ended) before ``run``. Call before ``run``."""
+        self.history = RunHistory(entry.crashes_in_a_row, entry.restarts + 1)
+        self.last_exit, self.last_exit_asked = end, asked
 
     def remember(self, leader: ProcessIdentity, members: Sequence[ProcessIdentity]) -> None:
         """Know of an earlier launch that could not be ended: nothing is started before it is gone."""
@@ -238,11 +245,13 @@ class Unit:
     async def _on_exit(self, process: Running, status: ExitStatus) -> None:
         """Any end that nobody asked for is a crash, exit code 0 too: so does a dead vLLM engine exit."""
         self.last_exit = f"{status.describe()} after {self._ran():.0f} s (unasked)"
+        self.last_exit_asked = False
         await self._crashed(process, self.last_exit)
 
     async def _on_not_ready(self, process: Running) -> None:
         timeout = self.spec.ready_timeout_seconds
         self.last_exit = f"not ready within {timeout:g} s ({self.spec.readiness.where}); ended by sre"
+        self.last_exit_asked = False
         await self._end(process, self.spec.stop_timeout_seconds)
         await self._crashed(process, self.last_exit)
 
@@ -275,6 +284,7 @@ class Unit:
         self._enter(ProcessState.DRAINING)
         await self._end(process, HANG_TERM_SECONDS if hung else self.spec.stop_timeout_seconds)
         self.last_exit = f"restarted after {self._ran():.0f} s: {reason}"
+        self.last_exit_asked = True
         self.history = after_request(self.history)
         self.next_start_at = None
         self._restart_reason = None
@@ -290,6 +300,7 @@ class Unit:
             process = self._process
             await self._end(process, self.spec.stop_timeout_seconds)
             self.last_exit = f"stopped after {self._ran():.0f} s"
+            self.last_exit_asked = True
             self._forget(process)
         if await self._clear_remains():
             self._launch_id, self._identity, self.members = "", None, ()

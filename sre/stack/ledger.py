@@ -34,6 +34,7 @@ class LedgerEntry:
     restarts: int = 0
     crashes_in_a_row: int = 0
     last_exit: str | None = None
+    last_exit_asked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ def _entry_to_json(entry: LedgerEntry) -> dict[str, Any]:
         "restarts": entry.restarts,
         "crashes_in_a_row": entry.crashes_in_a_row,
         "last_exit": entry.last_exit,
+        "last_exit_asked": entry.last_exit_asked,
     }
 
 
@@ -111,6 +113,7 @@ def _entry_from_json(data: Mapping[str, Any]) -> LedgerEntry:
         restarts=int(data["restarts"]),
         crashes_in_a_row=int(data["crashes_in_a_row"]),
         last_exit=None if data["last_exit"] is None else str(data["last_exit"]),
+        last_exit_asked=None if data["last_exit_asked"] is None else bool(data["last_exit_asked"]),
     )
 
 

@@ -142,6 +142,7 @@ def engine_status_to_json(status: EngineStatus) -> dict[str, Any]:
         "last_exit": status.last_exit,
         "next_start_at": status.next_start_at,
         "log_path": status.log_path,
+        "last_exit_asked": status.last_exit_asked,
     }
 
 
@@ -160,7 +161,14 @@ def engine_status_from_json(data: Mapping[str, Any]) -> EngineStatus:
         last_exit=_text(data["last_exit"]),
         next_start_at=_number(data["next_start_at"]),
         log_path=str(data["log_path"]),
+        last_exit_asked=_yes_no(data["last_exit_asked"]),
     )
+
+
+def _yes_no(value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true, false nor null")
+    return value
 
 
 def _number(value: Any) -> float | None:

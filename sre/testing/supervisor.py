@@ -64,6 +64,7 @@ class FakeSupervisor:
             ready_at=self._clock.monotonic(),
             restarts=status.restarts + 1,
             last_exit=f"restarted after 1 s: {reason}",
+            last_exit_asked=True,
         )
         return True
 
@@ -75,6 +76,7 @@ class FakeSupervisor:
             process=ProcessState.CRASHED,
             ready_at=None,
             last_exit=f"exit code {exit_code} after 1 s (unasked)",
+            last_exit_asked=False,
         )
 
     def revive(self, engine: str) -> None:

@@ -102,6 +102,7 @@ async def test_engines_are_told_with_identity_and_state(subject: Subject) -> Non
     assert isinstance(engine.identity, ProcessIdentity)
     assert engine.ready_at is not None
     assert engine.restarts == 0
+    assert engine.last_exit_asked is None
 
 
 async def test_restart_replaces_the_expected_process_once(subject: Subject, wait_until_async: Wait) -> None:
@@ -119,6 +120,7 @@ async def test_restart_replaces_the_expected_process_once(subject: Subject, wait
     assert engine.identity == second
     assert engine.restarts == 1
     assert "hang" in engine.last_exit
+    assert engine.last_exit_asked is True
 
 
 async def test_restart_of_a_process_nobody_knows_changes_nothing(subject: Subject) -> None:
@@ -139,6 +141,7 @@ async def test_dead_engine_has_no_identity_and_says_how_it_ended(subject: Subjec
     assert engine.process in {ProcessState.CRASHED, ProcessState.FAILED}
     assert engine.ready_at is None
     assert "exit code 0" in engine.last_exit
+    assert engine.last_exit_asked is False
     assert await subject.port.restart("sim-0", first, "engine_dead") is False
 
 

@@ -94,6 +94,7 @@ entries = st.builds(
     restarts=st.integers(0, 1000),
     crashes_in_a_row=st.integers(0, 1000),
     last_exit=st.none() | st.text(max_size=20),
+    last_exit_asked=st.none() | st.booleans(),
 )
 ledgers = st.builds(Ledger, st.text(max_size=40), st.lists(entries, max_size=3).map(tuple))
 

@@ -158,6 +158,7 @@ async def test_what_runs_with_another_configuration_is_replaced_with_a_word() ->
     bench = Bench(host=host, ledger=Ledger("boot", (entry("sim-0", Role.ENGINE, engine, fingerprint="older"),)))
     async with bench.running():
         assert bench.done("sim-0: ended", "sim-0: start") == ["sim-0: ended", "sim-0: start"]
+        assert bench.supervisor.engines()[0].last_exit_asked is True
         assert any("its configuration changed" in line for line in bench.said)
 
 
@@ -168,6 +169,9 @@ async def test_members_of_a_dead_leader_are_ended_before_its_successor_starts() 
     bench = Bench(host=host, ledger=Ledger("boot", (entry("sim-0", Role.ENGINE, leader, members=(core,)),)))
     async with bench.running():
         assert bench.done("core: ended", "sim-0: start") == ["core: ended", "sim-0: start"]
+        status = bench.supervisor.engines()[0]
+        assert (status.last_exit_asked, status.restarts) == (False, 1)
+        assert status.last_exit == "ended while no supervisor ran (unasked)"
 
 
 async def test_ledger_of_another_boot_names_no_process_of_this_one() -> None:
