@@ -50,6 +50,7 @@ def engines(**states: str) -> dict[str, Any]:
 
 
 ALL_WELL = report(GATEWAY, ENGINE, GUARD)
+CRASHED = report(GATEWAY, process("sim-0", "engine", ProcessState.CRASHED))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ ALL_WELL = report(GATEWAY, ENGINE, GUARD)
         (StackStatus(ALL_WELL, None, engines(**{"sim-0": "open"}), None), ExitCode.NO),
         (StackStatus(ALL_WELL, None, engines(**{"sim-0": "half_open"}), None), ExitCode.NO),
         (StackStatus(ALL_WELL, None, engines(**{"sim-0": "forced_open"}), None), ExitCode.NO),
-        (StackStatus(report(GATEWAY, process("sim-0", "engine", ProcessState.CRASHED)), None, CLOSED, None), ExitCode.NO),
+        (StackStatus(CRASHED, None, CLOSED, None), ExitCode.NO),
         (StackStatus(report(process("sim-0", "engine", ProcessState.FAILED)), None, None, "x"), ExitCode.NO),
         (StackStatus(ALL_WELL, None, None, "guard: not reachable"), ExitCode.NO_ANSWER),
         (StackStatus(ALL_WELL, None, CLOSED, "guard: old"), ExitCode.NO_ANSWER),
