@@ -247,6 +247,30 @@ class TestLogTail:
         assert tail.read(1 << 20) == [b"three"]
         tail.close()
 
+    def test_files_rotated_twice_between_reads_are_read_in_order(self, tmp_path: Path) -> None:
+        path = tmp_path / "access.log"
+        tail = LogTail(path, 1 << 20)
+        path.write_bytes(b"one\n")
+        assert tail.read(1 << 20) == [b"one"]
+        for text in (b"two\n", b"three\n"):
+            rename_log(path, 5)
+            path.write_bytes(text)
+        found: list[bytes] = []
+        for _ in range(4):
+            found += tail.read(1 << 20)
+        assert found == [b"two", b"three"]
+        tail.close()
+
+    def test_file_removed_while_it_was_read_leads_to_the_current_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "access.log"
+        tail = LogTail(path, 1 << 20)
+        path.write_bytes(b"one\n")
+        assert tail.read(1 << 20) == [b"one"]
+        rename_log(path, 0)
+        path.write_bytes(b"two\n")
+        assert tail.read(1 << 20) == [b"two"]
+        tail.close()
+
     def test_truncation_starts_over(self, tmp_path: Path) -> None:
         path = tmp_path / "access.log"
         path.write_bytes(b"one\ntwo\n")

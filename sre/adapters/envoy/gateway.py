@@ -44,8 +44,9 @@ REASON_SECONDS = 0.5
 """How long a refusal waits for the reason it is to give."""
 REWRITE_SECONDS = 0.25
 """A file that Envoy did not notice by then is written once more."""
-POLL_BYTES = 4 << 20
-"""Of the access log per poll: about 10,000 lines."""
+POLL_BYTES = 1 << 20
+POLL_READS = 4
+"""A poll reads the access log so many times at the most: 4 MiB, about 20,000 lines; what is left waits for the next."""
 HISTORY_BYTES = 2 << 20
 """Of the access log read at start to learn which requests are open."""
 NUMBERS = (
@@ -278,10 +279,14 @@ class EnvoyGateway:
         except Unreachable:
             epoch = None
         finished = []
-        for line in self._log.read(POLL_BYTES):
-            ended = self.registry.feed(line, now, history=self._history)
-            if ended is not None:
-                finished.append(ended)
+        for _ in range(POLL_READS):
+            lines = self._log.read(POLL_BYTES)
+            for line in lines:
+                ended = self.registry.feed(line, now, history=self._history)
+                if ended is not None:
+                    finished.append(ended)
+            if not lines:
+                break
         self._history = False
         if epoch is not None and epoch != self._log_epoch:
             if self._log_epoch is not None:

@@ -33,20 +33,22 @@ class LogTail:
 
     def read(self, max_bytes: int) -> list[bytes]:
         """Return the complete lines that were added, at most about ``max_bytes``; empty when the file is missing."""
-        if self._file is None and not self._open():
+        if self._file is None and not self._open(self._path):
             return []
+        # Asked before reading: the writer leaves a file for good when it opens the next one, so that what is read to
+        # its end afterwards is complete.
+        following = self._following()
         lines = self._lines(max_bytes)
-        if not lines and self._replaced():
-            # The writer changed files at its last flush: what it wrote to the old one until then has just been read.
+        if not lines and following is not None:
             self.close()
             self._rest = b""
-            if self._open():
+            if self._open(following):
                 lines = self._lines(max_bytes)
         return lines
 
-    def _open(self) -> bool:
+    def _open(self, path: Path) -> bool:
         try:
-            self._file = open(self._path, "rb")  # noqa: SIM115 - kept open between reads, closed by close()
+            self._file = open(path, "rb")  # noqa: SIM115 - kept open between reads, closed by close()
         except OSError:
             self._file = None
             return False
@@ -58,11 +60,20 @@ class LogTail:
         self._first = False
         return True
 
-    def _replaced(self) -> bool:
-        try:
-            return os.stat(self._path).st_ino != self._inode
-        except OSError:
-            return False
+    def _following(self) -> Path | None:
+        """The file after the one that is open: None while that is the current one, else the next newer by number."""
+        newer = self._path
+        number = 0
+        while True:
+            path = self._path if number == 0 else self._path.with_name(f"{self._path.name}.{number}")
+            try:
+                inode = os.stat(path).st_ino
+            except OSError:
+                # The current file is about to appear, or ours was removed as the oldest.
+                return None if number == 0 else newer
+            if inode == self._inode:
+                return None if number == 0 else newer
+            newer, number = path, number + 1
 
     def _lines(self, max_bytes: int) -> list[bytes]:
         assert self._file is not None
