@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sre.adapters.processes.proc import is_alive
+from sre.settings.guard import DEFAULT_RULES
 from tests.conftest import unused_port
 from tests.e2e.live import Live, live_stack
 
@@ -26,6 +27,12 @@ HANG = {
 }
 
 
+# Many incidents on one engine within minutes: the limits that slow them down in real life are off here.
+BUDGETS = {"restarts_per_engine_per_hour": 50, "restarts_per_hour": 50, "restart_cooldown_seconds": 0}
+# The default rules with their thresholds and durations; only the wait after recovery is cut.
+RULES = [{**rule.model_dump(mode="json"), "recover_for_seconds": 1.0} for rule in DEFAULT_RULES]
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     import shutil
@@ -33,7 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
     folder = Path(tempfile.mkdtemp(prefix="sre-", dir="/tmp"))
     try:
-        with live_stack(folder, unused_port, [SIM], hang=HANG, budgets={"restarts_per_engine_per_hour": 50}) as live:
+        with live_stack(folder, unused_port, [SIM], hang=HANG, budgets=BUDGETS, rules=RULES) as live:
             yield live
     finally:
         shutil.rmtree(folder, ignore_errors=True)
