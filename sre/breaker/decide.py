@@ -90,7 +90,6 @@ def _decide_engine(
         breaker,
         memory,
         state.identities.get(name),
-        incident.restart_of if incident else None,
         state.armed,
         state.steady,
         policy.rules,

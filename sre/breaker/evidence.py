@@ -79,7 +79,6 @@ def observe_engine(
     breaker: EngineBreaker,
     memory: EngineMemory,
     known: ProcessIdentity | None,
-    own_restart: ProcessIdentity | None,
     armed: Mapping[str, bool],
     steady: Mapping[str, float],
     rules: tuple[RuleSettings, ...],
@@ -90,7 +89,6 @@ def observe_engine(
 
     Args:
         known: The process last seen ready.
-        own_restart: The process whose restart we asked for: its end is no crash.
         armed: Earlier arming decisions by ``engine/key``.
         steady: The levels they were made on.
     """
@@ -142,7 +140,7 @@ def observe_engine(
             if after.verdict in FIRING_VERDICTS:
                 trips.append(_rule_trip(rule, key, after, at))
     canary, unready = memory.canary, engine.process in (ProcessState.CRASHED, ProcessState.FAILED)
-    trips = [*_process_trips(engine, known, own_restart, at), *_hang_trips(hang, canary, breaker, hang_policy), *trips]
+    trips = [*_process_trips(engine, known, at), *_hang_trips(hang, canary, breaker, hang_policy), *trips]
     memory = replace(
         memory,
         hang=hang,
@@ -226,16 +224,14 @@ def _rule_trip(rule: RuleSettings, key: str, memory: RuleMemory, at: float) -> T
     )
 
 
-def _process_trips(
-    engine: EngineSeen, known: ProcessIdentity | None, own_restart: ProcessIdentity | None, at: float
-) -> list[Trip]:
+def _process_trips(engine: EngineSeen, known: ProcessIdentity | None, at: float) -> list[Trip]:
     if not engine.managed:
         return []
     if engine.process is ProcessState.FAILED:
         return [Trip(RejectReason.ENGINE_DEAD, "the engine cannot be started; see its log", at, hard=True)]
     if engine.process is ProcessState.CRASHED:
         return [Trip(RejectReason.ENGINE_DEAD, "the engine process ended unasked", at, hard=True)]
-    replaced = known is not None and engine.identity not in (None, known) and known != own_restart
+    replaced = known is not None and engine.identity not in (None, known) and engine.last_exit_asked is False
     if replaced and engine.process in (ProcessState.READY, ProcessState.STARTING):
         detail = f"the engine process was replaced (pid {known.pid if known else '?'} is gone)"
         return [Trip(RejectReason.ENGINE_DEAD, detail, at, hard=False)]

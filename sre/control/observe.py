@@ -137,6 +137,7 @@ class Observer:
             process=status.process if status else ProcessState.UNKNOWN,
             identity=status.identity if status else None,
             ready_at=status.ready_at if status else None,
+            last_exit_asked=status.last_exit_asked if status else None,
             in_flight=in_flight,
             steps_total=steps,
             sent_bytes_total=self._gateway.sent_bytes().get(name, NEVER),

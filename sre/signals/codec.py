@@ -68,6 +68,7 @@ def _engine(data: Mapping[str, Any]) -> EngineSeen:
         process=ProcessState(data["process"]),
         identity=ProcessIdentity(**identity) if identity else None,
         ready_at=data["ready_at"],
+        last_exit_asked=data.get("last_exit_asked"),
         in_flight=_reading(data["in_flight"]),
         steps_total=_reading(data["steps_total"]),
         sent_bytes_total=_reading(data["sent_bytes_total"]),

@@ -118,6 +118,8 @@ class EngineSeen:
     identity: ProcessIdentity | None = None
     ready_at: float | None = None
     """Monotonic seconds when this process became ready."""
+    last_exit_asked: bool | None = None
+    """Whether the end of the process before this one was asked for; None: not known, or there was none."""
     in_flight: Reading = NEVER
     """Requests the gateway has open on it; canaries of ours not counted."""
     steps_total: Reading = NEVER

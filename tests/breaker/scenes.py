@@ -47,6 +47,7 @@ class EngineScene:
     process: ProcessState = ProcessState.READY
     pid: int = 100
     ready_at: float | None = -100.0
+    last_exit_asked: bool | None = None
     in_flight: float | None = 4.0
     steps: float | None = 0.0
     stepping: bool = True
@@ -96,6 +97,7 @@ class Scene:
             process=e.process,
             identity=ProcessIdentity(e.pid, 1) if e.process is not ProcessState.STOPPED else None,
             ready_at=e.ready_at,
+            last_exit_asked=e.last_exit_asked,
             in_flight=Reading.of(e.in_flight, self.at),
             steps_total=Reading.of(e.steps, self.at - e.step_sample_age),
             sent_bytes_total=Reading.of(e.sent, self.at),

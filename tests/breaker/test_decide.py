@@ -297,11 +297,20 @@ def test_a_dead_process_trips(exit_state: ProcessState) -> None:
 def test_a_replaced_process_is_a_crash_even_if_nobody_saw_it_down() -> None:
     scene = Scene()
     scene.ticks(5)
-    scene.engines["e0"].pid = 101
+    scene.engines["e0"].pid, scene.engines["e0"].last_exit_asked = 101, False
     scene.tick()
     assert scene.breaker().reason is RejectReason.ENGINE_DEAD
     assert scene.breaker().openings == 1
     scene.tick_until(lambda d: scene.breaker().state is BreakerState.CLOSED)
+
+
+@pytest.mark.parametrize("asked", [True, None], ids=["restart by order", "down and up again"])
+def test_a_process_replaced_on_request_is_no_crash(asked: bool | None) -> None:
+    scene = Scene()
+    scene.ticks(5)
+    scene.engines["e0"].pid, scene.engines["e0"].last_exit_asked = 101, asked
+    scene.ticks(20)
+    assert transitions(scene.decisions) == []
 
 
 def test_a_first_start_is_no_incident() -> None:

@@ -129,11 +129,12 @@ class BreakerHistories(RuleBasedStateMachine):
     def process_changes(self, engine: str, state: ProcessState) -> None:
         self.scene.engines[engine].process = state
 
-    @rule(engine=ENGINES)
-    def comes_back(self, engine: str) -> None:
+    @rule(engine=ENGINES, asked=st.sampled_from([None, True, False]))
+    def comes_back(self, engine: str, asked: bool | None) -> None:
         scene = self.scene.engines[engine]
         self.next_pid += 1
         scene.process, scene.pid, scene.ready_at = ProcessState.READY, self.next_pid, self.scene.at
+        scene.last_exit_asked = asked
 
     @rule()
     def guard_restarts(self) -> None:
