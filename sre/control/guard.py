@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 
 from sre.actions.ports import Gateway, IncidentRecorder, StateStore, Supervisor
 from sre.actions.records import JournalEntry, OutboxMessage
-from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
+from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest, Message
 from sre.breaker.decide import Decision, decide
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
 from sre.breaker.machine import EngineBreaker
@@ -313,6 +313,17 @@ class Guard:
                 raise StateError(self._problem or "guard state: the last write has not returned; try again")
             self.state = decision.state
             return True
+
+    async def tell(self, message: Message) -> None:
+        """Page ``message`` on every channel; its twin (same incident and event) is ignored. Raises StateError."""
+        async with self._turn:
+            records = Records(self._now(), self._policy)
+            records.tell(message)
+            if not await self._persist(self._unchanged(self.state, records)):
+                self._tell_without_store(records.outbox)
+                raise StateError(self._problem or "guard state: the last write has not returned; try again")
+        if self._wake_delivery is not None:
+            self._wake_delivery()
 
     def _now(self) -> Snapshot:
         """The last snapshot with the present time. Raises StateError before the first tick."""

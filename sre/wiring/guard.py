@@ -40,6 +40,7 @@ from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
 from sre.stack.commands import reachable_host
+from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
@@ -114,6 +115,7 @@ class Numbers:
         self.gpu: ChildGpuReader | None = None
         self.gateway: EnvoyGateway | None = None
         self.guard: Guard | None = None
+        self.chaos: ChaosWatch | None = None
 
     def __call__(self) -> dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
         rows: dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]] = {}
@@ -137,6 +139,8 @@ class Numbers:
             rows[own.GPU_READER_UP] = [((), 1.0 if self.gpu.problem is None else 0.0)]
             rows[own.GPU_READER_REPLACED] = [((), float(self.gpu.replaced))]
             rows[own.GPU_READER_STUCK] = [((), float(self.gpu.stuck))]
+        if self.chaos is not None:
+            rows[own.FAULTS_ACTIVE] = [((fault,), float(count)) for fault, count in self.chaos.active.items()]
         if self.gateway is not None:
             rows[own.GATEWAY_LOG_ODD_LINES] = [((), float(self.gateway.registry.odd_lines))]
         if self.guard is not None and self.guard.snapshot is not None and self.guard.snapshot.gateway is not None:
@@ -162,8 +166,11 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         async with contextlib.AsyncExitStack() as stack:
-            guard, desk, delivery, metrics = await _build(root, paths, environ, record, stack)
+            guard, desk, delivery, metrics, numbers = await _build(root, paths, environ, record, stack)
             sender = asyncio.create_task(delivery.run())
+            chaos = ChaosWatch(paths.chaos, guard, SystemClock())
+            numbers.chaos = chaos
+            watch = asyncio.create_task(chaos.run())
             await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
             exporter = asyncio.create_task(_keep_exporting(metrics, root, stop))
             try:
@@ -171,8 +178,9 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
             finally:
                 await delivery.stop()
                 await sender
-                exporter.cancel()
-                await asyncio.gather(exporter, return_exceptions=True)
+                for task in (exporter, watch):
+                    task.cancel()
+                await asyncio.gather(exporter, watch, return_exceptions=True)
     finally:
         lock.release()
 
@@ -198,7 +206,7 @@ async def _keep_exporting(metrics: Metrics, root: Root, stop: asyncio.Event) -> 
 
 async def _build(
     root: Root, paths: StatePaths, environ: Mapping[str, str], record: Path | None, stack: contextlib.AsyncExitStack
-) -> tuple[Guard, Desk, Delivery, Metrics]:
+) -> tuple[Guard, Desk, Delivery, Metrics, Numbers]:
     clock, boot_id, policy = SystemClock(), proc.boot_id(), policy_of(root)
     resolved = resolved_stack(root, paths)
     where = endpoints(resolved, environ)
@@ -241,7 +249,7 @@ async def _build(
     numbers.gpu = gpu if isinstance(gpu, ChildGpuReader) else None
     desk = Desk(guard, policy, clock, _journal_reader(store) if store else None)
     metrics.source = desk
-    return guard, desk, delivery, metrics
+    return guard, desk, delivery, metrics, numbers
 
 
 async def _open_store(paths: StatePaths, clock: SystemClock, boot_id: str) -> tuple[GuardStore | None, str | None]:
