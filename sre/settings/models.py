@@ -15,7 +15,7 @@ from sre.settings.stack import Positive, StackSettings
 class ChaosSettings(Settings):
     """Fault injection."""
 
-    lease_seconds: Positive = 1.0
+    lease_seconds: Positive = 2.0
     """Without a sign of life from the injector for this long, the watchdog reverts."""
     max_hold_seconds: Annotated[float, Field(gt=0, le=3600)] = 600.0
     """No fault is held longer than this."""

@@ -90,7 +90,7 @@ notify:
   # initial_backoff_seconds: 5.0
 
 chaos:
-  # lease_seconds: 1.0            # without a sign of life from the injector for this long a fault is reverted
+  # lease_seconds: 2.0            # without a sign of life from the injector for this long a fault is reverted
   # max_hold_seconds: 600.0
 """
 

@@ -49,6 +49,8 @@ class Stack:
         self.paths = StatePaths(root / "s")
         self.config.write_text(
             f"stack: {{name: chaos-test, gateway: {{port: {unused_port()}}}}}\n"
+            # What is tested here is the command; a busy test machine must not look like a dead injector.
+            "chaos: {lease_seconds: 10}\n"
             f"guard: {{metrics_port: {unused_port()}}}\n"
         )
 
