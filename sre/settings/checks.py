@@ -17,7 +17,7 @@ Finding = tuple[Location, str]
 
 RATIO_SIGNALS = frozenset({"gpu_memory_used_ratio", "error_ratio", "kv_cache_usage_ratio"})
 RESERVED_NAMES = frozenset({"gateway", "guard", "supervisor"})
-"""Names of processes and log files of ours (``sre.stack.processes`` has the same; a test compares them)."""
+"""Names of processes and log files of ours (a test compares them with ``sre.stack.processes``)."""
 OWN_ARGUMENTS = ("--host", "--port", "--model", "--served-model-name")
 """Arguments of vLLM that sre writes itself."""
 

@@ -203,4 +203,4 @@ def test_reserved_names_are_those_of_the_processes() -> None:
     from sre.settings.checks import RESERVED_NAMES
     from sre.stack import processes
 
-    assert processes.RESERVED_NAMES == RESERVED_NAMES
+    assert {processes.GATEWAY_NAME, processes.GUARD_NAME, "supervisor"} == RESERVED_NAMES
