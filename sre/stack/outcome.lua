@@ -1,14 +1,15 @@
 -- Judges the answer of a completion while it passes, without holding it back.
 --
 -- Writes one word to the metadata llm_resp:end, from where the access log takes it:
---   ok            every choice ended with a reason in GOOD
+--   ok            every choice of a stream ended with a reason in GOOD
 --   error         an error object was seen (a stream reports errors with status 200)
 --   queue_full    an error that says the engine's own queue is full
 --   no_finish     no choice has a finish_reason
 --   partial       some choices have none
 --   finish_WORD   a choice ended with WORD, e.g. finish_abort
 --   opaque        compressed: cannot be read
--- No word at the end of a stream: it was cut before it was complete.
+-- No word: a whole document in which every choice ended so (the most frequent answer, and writing the word would cost
+-- as much as all the rest), or an answer that was cut before its end; the connection's response flags tell which.
 --
 -- Buffers are not events: a key may lie across two of them, hence the carry. A quote inside generated text is escaped,
 -- so a bare "finish_reason" is always a key. Speed: this runs for every answer. A call into Envoy costs as much as
@@ -138,14 +139,11 @@ function envoy_on_response(h)
       s = sub(s, -CARRY)
     end
   end
-  if document == nil then
-    return -- no body
-  end
   local word = verdict(st, document and st.keys or st.top + 1)
   if st.keys == 0 and not st.error and compressed(h) then
     word = "opaque"
   end
-  if word ~= st.said then
+  if word ~= st.said and not (document and word == "ok") then
     put(h, word)
   end
 end

@@ -7,9 +7,9 @@ from typing import Any
 from sre.adapters.envoy.line import FIELDS
 
 DEFAULTS = {
-    "type": "DownstreamEnd", "id": "r-1", "started": "1800000000.500000", "duration_ms": "120",
+    "type": "DownstreamEnd", "id": "r-1", "started": "2027-01-15T08:00:00.500Z", "duration_ms": "120",
     "client": "127.0.0.1:5000", "cluster": "pool-m", "upstream": "127.0.0.1:9001", "route": "-", "max_tokens": "16",
-    "stream": "1", "end": "ok", "status": "200", "flags": "-", "detail": "via_upstream", "bytes_sent": "400",
+    "end": "ok", "status": "200", "flags": "-", "bytes_sent": "400",
     "attempts": "1", "path": "/v1/completions",
 }  # fmt: skip
 
@@ -25,12 +25,11 @@ def line(**fields: Any) -> bytes:
 def start(request: str = "r-1", **fields: Any) -> bytes:
     """The first line of a request: little is known yet."""
     unknown = dict.fromkeys(
-        ("duration_ms", "cluster", "upstream", "max_tokens", "stream", "end", "status", "detail", "bytes_sent",
-         "attempts"), "-",
+        ("duration_ms", "cluster", "upstream", "max_tokens", "end", "status", "bytes_sent", "attempts"), "-",
     )  # fmt: skip
     return line(**({"type": "DownstreamStart", "id": request} | unknown | fields))
 
 
 def progress(request: str = "r-1", **fields: Any) -> bytes:
     """A line in the middle of a stream."""
-    return line(**({"type": "DownstreamPeriodic", "id": request, "end": "-", "detail": "-"} | fields))
+    return line(**({"type": "DownstreamPeriodic", "id": request, "end": "-"} | fields))

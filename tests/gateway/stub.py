@@ -76,11 +76,17 @@ class StubEngine:
         if mode == "reset":
             assert request.transport is not None
             request.transport.abort()
+        if mode.startswith("cut") and not body.get("stream"):
+            return await self._half(request, mode)
         if not body.get("stream"):
             return self._whole(mode)
         return await self._stream(request, mode)
 
     def _whole(self, mode: str) -> web.Response:
+        if mode == "empty":
+            return web.Response()
+        if mode == "html":
+            return web.Response(text="<html>It works!</html>", content_type="text/html")
         choices: list[dict[str, Any]] = [{"index": 0, "text": "x", "finish_reason": "length"}]
         if mode == "abort":
             choices[0]["finish_reason"] = "abort"
@@ -93,6 +99,18 @@ class StubEngine:
             packed = gzip.compress(json.dumps(answer).encode())
             return web.Response(body=packed, headers={"content-encoding": "gzip", "content-type": "application/json"})
         return web.json_response(answer)
+
+    async def _half(self, request: web.Request, mode: str) -> web.StreamResponse:
+        """A document whose connection breaks after its finish_reason, but before its end."""
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        if mode == "cut":
+            response.content_length = 1000
+        await response.prepare(request)
+        await response.write(b'{"choices": [{"index": 0, "finish_reason": "stop"}')
+        await asyncio.sleep(0.02)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
 
     async def _stream(self, request: web.Request, mode: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})

@@ -176,7 +176,8 @@ async def test_with_one_pool_a_body_without_model_goes_to_it(short_dir: Path) ->
     "path",
     [
         "/pause", "/collective_rpc", "/v1/completions/", "/v1/completionsx", "/V1/completions", "/metrics", "/",
-        "/v1/models/../../pause", "/v1//completions/../load_lora_adapter", "/%70ause", "//pause", "/v1/completions;x",
+        "/v1/models/../../pause", "/v1//completions/../load_lora_adapter", "/%70ause", "//pause", "/v1/./completions",
+        "/v1/completions;x",
     ],
 )  # fmt: skip
 async def test_path_that_is_not_listed_never_reaches_an_engine(short_dir: Path, path: str) -> None:
@@ -192,14 +193,10 @@ async def test_path_that_is_not_listed_never_reaches_an_engine(short_dir: Path, 
         assert bench.engines["a"].seen == []
 
 
-async def test_listed_path_passes_with_query_and_in_normal_form(short_dir: Path) -> None:
+async def test_listed_path_passes_with_a_query(short_dir: Path) -> None:
     async with running(short_dir) as bench:
         assert (await bench.ask("/v1/completions?api-version=1"))[0] == 200
-        answer = await raw(
-            bench, b"POST /v1/./x/..//completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            b"content-length: 2\r\n\r\n{}"
-        )  # fmt: skip
-        assert answer.startswith("HTTP/1.1 200")
+        assert bench.engines["a"].seen[0][0] == "/v1/completions"
 
 
 async def test_clients_cannot_set_what_steers_the_engine(short_dir: Path) -> None:

@@ -28,7 +28,11 @@ ANSWERS: list[tuple[str, bool, Outcome, str]] = [
     ("partial", True, BAD, "partial"),
     ("error", True, BAD, "error"),
     ("cut", True, BAD, "cut"),
+    ("cut", False, BAD, "cut"),
+    ("cut_chunked", False, BAD, "cut"),
     ("reset", False, BAD, "cut"),
+    ("empty", False, BAD, "no_finish"),
+    ("html", False, BAD, "no_finish"),
     ("opaque", False, NEUTRAL, "opaque"),
     ("500", False, BAD, "http_500"),
     ("503", False, BAD, "http_503"),
@@ -54,7 +58,7 @@ async def test_each_answer_is_judged_by_what_the_engine_did(short_dir: Path) -> 
         found = [(r.outcome, r.detail, r.engine) for r in ended]
         assert found == [(outcome, detail, "a") for _, _, outcome, detail in ANSWERS]
         counts = bench.gateway.outcomes()["a"]
-        assert (counts.success, counts.failure, counts.neutral) == (2, 11, 5)
+        assert (counts.success, counts.failure, counts.neutral) == (2, 15, 5)
         assert bench.gateway.registry.odd_lines == 0
 
 

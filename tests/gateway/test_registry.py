@@ -36,7 +36,8 @@ def registry() -> RequestRegistry:
         ({"end": "opaque"}, Outcome.NEUTRAL, "opaque"),
         ({"end": "-", "flags": "UPE"}, Outcome.FAILURE, "cut"),
         ({"end": "-", "flags": "UC"}, Outcome.FAILURE, "cut"),
-        ({"end": "-"}, Outcome.FAILURE, "cut"),
+        ({"end": "-"}, Outcome.SUCCESS, "ok"),  # a whole document: the filter speaks up only if something is wrong
+        ({"end": "ok", "flags": "UPE"}, Outcome.SUCCESS, "ok"),  # cut after [DONE]
         ({"status": "500", "end": "error"}, Outcome.FAILURE, "http_500"),
         ({"status": "503", "end": "error"}, Outcome.FAILURE, "http_503"),
         ({"status": "503", "end": "queue_full"}, Outcome.NEUTRAL, "queue_full"),
@@ -56,8 +57,8 @@ def registry() -> RequestRegistry:
         # These answer through a total hang.
         ({"path": "/v1/models", "end": "no_finish"}, Outcome.NEUTRAL, "engine_free"),
         ({"path": "/health", "end": "-"}, Outcome.NEUTRAL, "engine_free"),
-        (NO_UPSTREAM | {"status": "503", "detail": "direct_response", "route": "hang@pool-m"}, Outcome.NEUTRAL, "hang"),
-        (NO_UPSTREAM | {"status": "503", "flags": "UO", "detail": "overflow"}, Outcome.NEUTRAL, "concurrency_limit"),
+        (NO_UPSTREAM | {"status": "503", "route": "hang@pool-m"}, Outcome.NEUTRAL, "hang"),
+        (NO_UPSTREAM | {"status": "503", "flags": "UO"}, Outcome.NEUTRAL, "concurrency_limit"),
         (NO_UPSTREAM | {"status": "503", "flags": "UH"}, Outcome.NEUTRAL, "no_healthy_upstream"),
         (NO_UPSTREAM | {"status": "429"}, Outcome.NEUTRAL, "rate_limited"),
         (NO_UPSTREAM | {"status": "413"}, Outcome.NEUTRAL, "body_too_large"),
@@ -73,10 +74,17 @@ def test_verdict_says_only_what_the_engine_did(fields: dict[str, str], outcome: 
 
 def test_refusal_of_ours_belongs_to_no_engine_and_names_its_pool() -> None:
     r = registry()
-    found = r.feed(line(**NO_UPSTREAM, cluster="-", status=503, detail="direct_response", route="hang@pool-m"), 1.0)
+    found = r.feed(line(**NO_UPSTREAM, cluster="-", status=503, route="hang@pool-m"), 1.0)
     assert found is not None
     assert (found.engine, found.model, found.detail) == (None, "m", "hang")
     assert r.outcomes() == {"a": OutcomeCounts(), "b": OutcomeCounts()}
+
+
+def test_silence_of_a_broken_filter_is_no_consent() -> None:
+    r = registry()
+    r.filter_works = False
+    found = [r.feed(line(end=end), 1.0) for end in ("-", "ok", "error")]
+    assert [f and f.detail for f in found] == ["unjudged", "ok", "error"]
 
 
 def test_failures_in_a_row_survive_neutral_outcomes_and_end_with_a_success() -> None:
@@ -110,7 +118,7 @@ def test_open_request_gains_engine_model_and_bytes_as_lines_arrive() -> None:
     r = registry()
     r.feed(start(), 10.0)
     (seen,) = r.in_flight(10.5)
-    assert (seen.model, seen.engine, seen.bytes_sent, seen.age_seconds) == (None, None, 0, 0.5)
+    assert (seen.model, seen.engine, seen.bytes_sent, seen.age_seconds, seen.stream) == (None, None, 0, 0.5, None)
     assert (seen.path, seen.client, seen.started_wall) == ("/v1/completions", "127.0.0.1:5000", 1_800_000_000.5)
     r.feed(progress(duration_ms=250, bytes_sent=100), 10.25)
     (seen,) = r.in_flight(11.25)
@@ -122,8 +130,8 @@ def test_open_request_gains_engine_model_and_bytes_as_lines_arrive() -> None:
 
 def test_in_flight_is_ordered_by_age() -> None:
     r = registry()
-    for request, started in (("new", 30.0), ("old", 10.0), ("middle", 20.0)):
-        r.feed(start(request, started=started), 1.0)
+    for request, second in (("new", 30), ("old", 10), ("middle", 20)):
+        r.feed(start(request, started=f"2027-01-15T08:00:{second}.000Z"), 1.0)
     assert [seen.request_id for seen in r.in_flight(1.0)] == ["old", "middle", "new"]
 
 

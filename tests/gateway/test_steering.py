@@ -299,6 +299,12 @@ async def test_log_is_rotated_by_size_and_no_request_is_lost(short_dir: Path) ->
             await until(complete, "all requests in the log")
             assert ended == 120
             assert gateway.outcomes()["a"].success == 120
+            await bench.ask()
+
+            async def reopened() -> bool:
+                return gateway.access_log.exists()
+
+            await until(reopened, "the new log file")
             names = sorted(p.name for p in gateway.access_log.parent.glob("access.log*"))
             assert names == ["access.log", "access.log.1", "access.log.2"]
         finally:

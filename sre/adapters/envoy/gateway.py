@@ -228,12 +228,13 @@ class EnvoyGateway:
         at = self._clock.monotonic()
         try:
             epoch = self._admin.peer()
-            stats = await self._admin.stats(rf"{UPDATE_STATS}|^http\.gw\.downstream_rq_active$")
+            stats = await self._admin.stats(rf"{UPDATE_STATS}|^http\.gw\.(downstream_rq_active|lua\.errors)$")
         except DependencyError:
             return GatewaySeen(reachable=False, sampled_at=at, requests_active=Reading.missing(at, Seen.UNREACHABLE))
         rejected = sum(int(v) for k, v in stats.items() if k.endswith((".update_rejected", ".update_failure")))
         versions = {_version_stat(p): str(d["version_info"]) for p, d in self._written.items() if "version_info" in d}
         self._drifted |= any(stats.get(name) != version for name, version in versions.items())
+        self.registry.filter_works = stats.get("http.gw.lua.errors", "0") == "0"
         await self._rotate()
         self._book.look_up_when_due()
         active = stats.get("http.gw.downstream_rq_active")

@@ -1,8 +1,8 @@
 """
 What a finished request says about its engine.
 
-Status 200 is no success: a completion succeeded only if the answer carried a valid finish_reason for every choice (the
-outcome filter's verdict). What the client or the gateway itself did says nothing about the engine.
+Status 200 is no success: a completion succeeded only if the answer was complete and carried a valid finish_reason for
+every choice (the outcome filter's verdict). What the client or the gateway itself did says nothing about the engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sre.actions.types import Outcome
 from sre.adapters.envoy.line import LogLine
-from sre.stack.gateway_routes import BATCH_PATHS
+from sre.stack.gateway_routes import BATCH_PATHS, BATCH_ROUTE
 
 JUDGED_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", *BATCH_PATHS})
 """Paths whose answers the outcome filter understands."""
@@ -60,11 +60,16 @@ def _failure(detail: str) -> Judgement:
     return Judgement(Outcome.FAILURE, detail)
 
 
-def judge(line: LogLine) -> Judgement:
-    """Return the verdict on the request whose end ``line`` reports."""
+def judge(line: LogLine, *, filter_works: bool = True) -> Judgement:
+    """
+    Return the verdict on the request whose end ``line`` reports.
+
+    Args:
+        filter_works: False: the outcome filter reported errors of its own, so that its silence is no consent.
+    """
     path = line.path.partition("?")[0]
-    if line.detail == "direct_response":
-        return _refused((line.route or "direct_response").partition("@")[0])
+    if line.route is not None and line.route != BATCH_ROUTE:
+        return _refused(line.route.partition("@")[0])
     for flag, reason in GATEWAY_REFUSED.items():
         if flag in line.flags:
             return _refused(reason)
@@ -84,21 +89,23 @@ def judge(line: LogLine) -> Judgement:
         return _failure("cut" if line.flags & ENGINE_CUT else f"http_{line.status}")
     if line.status >= 400:
         return _neutral(f"http_{line.status}")
-    if path in JUDGED_PATHS:
-        return _completion(line)
-    if line.flags & ENGINE_CUT:
+    if line.flags & ENGINE_CUT and (line.end is None or path not in JUDGED_PATHS):
         return _failure("cut")
+    if path in JUDGED_PATHS:
+        return _completion(line, filter_works=filter_works)
     if path in ENGINE_FREE_PATHS:
         return _neutral("engine_free")
     return Judgement(Outcome.SUCCESS, "ok")
 
 
-def _completion(line: LogLine) -> Judgement:
-    if line.end == "ok":
+def _completion(line: LogLine, *, filter_works: bool = True) -> Judgement:
+    if line.end is None and not filter_works:
+        return _neutral("unjudged")
+    if line.end is None or line.end == "ok":
         return Judgement(Outcome.SUCCESS, "ok")
     if line.end == "opaque":
         return _neutral("opaque")  # not seen is neither good nor bad
-    return _failure(line.end or "cut")
+    return _failure(line.end)
 
 
 def _client_left(line: LogLine, path: str) -> Judgement:

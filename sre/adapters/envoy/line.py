@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from sre.stack.gateway_listeners import LOG_FIELDS
 from sre.stack.gateway_routes import BATCH_ROUTE
@@ -19,10 +20,9 @@ class LogLine:
     Attributes:
         kind: DownstreamStart, DownstreamPeriodic, DownstreamEnd, UpstreamEnd.
         started: Unix seconds.
-        route: Name of the route: the reason of a refusal, and ``@cluster`` where it belongs to a pool.
-        end: The outcome filter's verdict; None when the answer was not complete.
+        route: Name of the route, for those that answer by themselves the reason, with ``@cluster`` for a pool's.
+        end: The outcome filter's word; None for a good document, and for an answer that was cut.
         flags: Envoy's response flags.
-        detail: Envoy's response code details.
         path: With query, as the client sent it.
     """
 
@@ -35,11 +35,9 @@ class LogLine:
     upstream: str | None
     route: str | None
     max_tokens: int | None
-    stream: bool | None
     end: str | None
     status: int
     flags: frozenset[str]
-    detail: str | None
     bytes_sent: int
     attempts: int
     path: str
@@ -58,24 +56,22 @@ def parse(raw: bytes) -> LogLine:
     kind, request_id, started, duration, client, cluster, upstream, route = fields[:8]
     if route == BATCH_ROUTE:
         fields[-1] = fields[-1].replace("/v1/", "/v1/batch/", 1)
-    max_tokens, stream, end, status, flags, detail, sent, attempts, path = fields[8:]
+    max_tokens, end, status, flags, sent, attempts, path = fields[8:]
     if not kind.startswith(("Downstream", "Upstream")) or request_id == "-":
         raise ValueError("not a request")
     return LogLine(
         kind,
         request_id,
-        float(started),
+        datetime.fromisoformat(started).timestamp(),
         _number(duration) / 1000,
         client,
         _text(cluster),
         _text(upstream),
         _text(route),
         _client_number(max_tokens),
-        None if stream == "-" else _client_number(stream) != 0,
         _text(end),
         int(_number(status)),
         NO_FLAGS if flags == "-" else frozenset(flags.split(",")),
-        _text(detail),
         int(_number(sent)),
         int(_number(attempts)),
         path,

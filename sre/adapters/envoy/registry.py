@@ -43,6 +43,7 @@ class RequestRegistry:
         pools: Pool by cluster name.
         odd_lines: Lines that were no request, e.g. torn by a crash.
         dropped: Open requests given up without having seen their end.
+        filter_works: False: the outcome filter reported errors; answers without its word are not judged.
     """
 
     def __init__(self, engines: Mapping[str, str], pools: Mapping[str, str]) -> None:
@@ -50,6 +51,7 @@ class RequestRegistry:
         self.pools = dict(pools)
         self.odd_lines = 0
         self.dropped = 0
+        self.filter_works = True
         self._open: dict[str, _Open] = {}
         self._counts: dict[str, OutcomeCounts] = {}
         self._sent: Counter[str] = Counter()
@@ -108,7 +110,7 @@ class RequestRegistry:
         tries = self._tries.pop(line.request_id, [])
         if history:
             return None
-        verdict = judge(line)
+        verdict = judge(line, filter_works=self.filter_works)
         for failed in tries[: max(0, line.attempts - 1)]:
             self._count(failed, RETRIED)
         engine = None if verdict.refused else self._engine(line)
@@ -177,7 +179,8 @@ class RequestRegistry:
                 started_wall=entry.line.started,
                 age_seconds=entry.line.duration_seconds + max(0.0, now - entry.seen),
                 max_tokens=entry.line.max_tokens,
-                stream=entry.line.stream,
+                # The first bytes of an answer that goes on make it a stream; before them it is not known.
+                stream=True if entry.line.bytes_sent > 0 else None,
                 bytes_sent=entry.line.bytes_sent,
             )
             for request_id, entry in self._open.items()
