@@ -17,7 +17,8 @@ HCM = "type.googleapis.com/envoy.extensions.filters.network.http_connection_mana
 FILE_LOG = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog"
 MAX_HEADERS = 100
 MAX_HEADER_KIB = 64
-PERIODIC_LOG_SECONDS = 0.25
+MAX_HELD_BYTES = 1 << 20
+PERIODIC_LOG_SECONDS = 0.5
 """An open request is written to the access log this often."""
 INTERNAL_HEADERS = (
     "x-request-id",  # a reused id would merge two requests in the registry
@@ -229,7 +230,9 @@ def _public(plan: GatewayPlan) -> Document:
         "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
         "name": "gw",
         "address": {"socket_address": {"address": gateway.host, "port_value": gateway.port}},
-        "per_connection_buffer_limit_bytes": gateway.max_body_bytes,
+        # What is held of an answer that its client reads slowly. Request bodies have their own limit in the routes; the
+        # larger of the two holds for them.
+        "per_connection_buffer_limit_bytes": min(MAX_HELD_BYTES, gateway.max_body_bytes),
         "filter_chains": [{"filters": [{"name": "hcm", "typed_config": manager}]}],
     }
 

@@ -33,7 +33,7 @@ class EngineAddress:
     host: str
     port: int
     hostname: str | None = None
-    """Set for external engines known by name: sent upstream as the Host header."""
+    """Set for external engines known by name: ``host`` or ``host:port``, sent upstream as the Host header."""
 
     @property
     def key(self) -> str:

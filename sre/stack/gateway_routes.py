@@ -263,7 +263,12 @@ def route_configuration(plan: GatewayPlan) -> Document:
             "model_required",
         )
         routes.append({"match": {"prefix": "/"}, **missing})
-    host: Document = {"name": "all", "domains": ["*"], "routes": routes}
+    host: Document = {
+        "name": "all",
+        "domains": ["*"],
+        "routes": routes,
+        "request_body_buffer_limit": gateway.max_body_bytes,
+    }
     if gateway.rate_limit_requests_per_second is not None:
         host["typed_per_filter_config"] = {RATE_LIMIT_FILTER: _bucket(plan)}
     return {"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": ROUTES,

@@ -271,6 +271,13 @@ async def test_body_over_the_limit_is_413_and_under_it_passes(short_dir: Path) -
         assert (await bench.ask())[0] == 200
 
 
+async def test_small_limit_of_the_body_holds_too(short_dir: Path) -> None:
+    async with running(short_dir, max_body_bytes=1024) as bench:
+        assert (await bench.ask(prompt="x" * 800))[0] == 200
+        status, headers, _ = await bench.ask(prompt="x" * 1100)
+        assert (status, headers["x-sre-reason"]) == (413, "body_too_large")
+
+
 async def test_too_many_and_too_large_headers_are_431(short_dir: Path) -> None:
     async with running(short_dir) as bench:
         head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"

@@ -189,7 +189,7 @@ def test_memory_is_bounded_by_the_number_of_open_requests() -> None:
 @pytest.mark.parametrize(
     "raw",
     [b"", b"\t\t\t", b"DownstreamEnd\tx", line()[:40], line(status="NaN!"), line(type="Weird"), line(id="-"),
-     b"\xff\xfe\x00", line(started="yesterday")],
+     b"\xff\xfe\x00", line(attempts="many")],
 )  # fmt: skip
 def test_odd_line_is_counted_and_forgotten(raw: bytes) -> None:
     r = registry()

@@ -83,8 +83,12 @@ def engine_addresses(
             )
             continue
         named = engine.kind == "external" and not EngineAddress(host, port).is_ip
-        addresses[engine.name] = EngineAddress(ip, port, host if named else None)
+        addresses[engine.name] = EngineAddress(ip, port, _host_header(host, port) if named else None)
     return addresses, problems
+
+
+def _host_header(host: str, port: int) -> str:
+    return host if port == 80 else f"{host}:{port}"
 
 
 class AddressBook:
@@ -138,7 +142,7 @@ class AddressBook:
             for name, (host, port) in self._names.items():
                 ip = await asyncio.to_thread(resolve, host)
                 if ip is not None:
-                    addresses[name] = EngineAddress(ip, port, host)
+                    addresses[name] = EngineAddress(ip, port, _host_header(host, port))
             if addresses != self.current:
                 write_document(self._path, addresses_to_document(addresses))
         except StateError:

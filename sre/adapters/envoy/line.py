@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from sre.stack.gateway_listeners import LOG_FIELDS
 from sre.stack.gateway_routes import BATCH_ROUTE
@@ -12,14 +12,13 @@ FIELDS = tuple(name for name, _ in LOG_FIELDS)
 NO_FLAGS: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(NamedTuple):
     """
     A request as the log shows it; None and 0 stand for what was not known yet.
 
     Attributes:
         kind: DownstreamStart, DownstreamPeriodic, DownstreamEnd, UpstreamEnd.
-        started: Unix seconds.
+        started_text: When the request began, as Envoy writes it (ISO 8601, UTC, milliseconds).
         route: Name of the route, for those that answer by themselves the reason, with ``@cluster`` for a pool's.
         end: The outcome filter's word; None for a good document, and for an answer that was cut.
         flags: Envoy's response flags.
@@ -28,7 +27,7 @@ class LogLine:
 
     kind: str
     request_id: str
-    started: float
+    started_text: str
     duration_seconds: float
     client: str
     cluster: str | None
@@ -41,6 +40,14 @@ class LogLine:
     bytes_sent: int
     attempts: int
     path: str
+
+    @property
+    def started(self) -> float:
+        """Unix seconds; 0 when the text is no time."""
+        try:
+            return datetime.fromisoformat(self.started_text).timestamp()
+        except ValueError:
+            return 0.0
 
 
 def parse(raw: bytes) -> LogLine:
@@ -62,7 +69,7 @@ def parse(raw: bytes) -> LogLine:
     return LogLine(
         kind,
         request_id,
-        datetime.fromisoformat(started).timestamp(),
+        started,
         _number(duration) / 1000,
         client,
         _text(cluster),

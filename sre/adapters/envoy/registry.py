@@ -11,9 +11,9 @@ from sre.adapters.envoy.judgement import Judgement, judge
 from sre.adapters.envoy.line import LogLine, parse
 from sre.signals.types import OutcomeCounts, Reading
 
-SILENT_SECONDS = 2.0
+SILENT_SECONDS = 2.5
 """After a restart of Envoy or of the guard: an open request without a line for this long belongs to the past. Envoy
-writes a line per open request every 0.25 s."""
+writes a line per open request every 0.5 s."""
 LOST_SECONDS = 60.0
 """An open request without a line for this long is dropped in any case: its last line was lost (disk full)."""
 MAX_OPEN = 20_000
