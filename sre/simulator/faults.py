@@ -42,7 +42,8 @@ def parse_faults(text: str, boot_id: str) -> Faults:
     Read a fault file; faults of another boot are none.
 
     Wire shape: ``{"boot_id": …, "expires_monotonic": …, "run_id": …, "faults": {"error_ratio": 0.3,
-    "batch_failures": 3, "delay_seconds": 0.0}}``; each fault may be left out; names that are not known here are for other engines.
+    "batch_failures": 3, "delay_seconds": 0.0}}``; each fault may be left out; names that are not known here are for
+    other engines.
 
     Raises:
         ValueError: Not that shape, or a value out of range.

@@ -2,8 +2,8 @@
 What a batch of a given size does to GPU memory, disk, network and CPU: requirement G5 (8 x A100-80G, batch 16 to 128).
 
 Only the two ends are given; between them each figure is interpolated by the logarithm of the batch, except the disk
-latency, which grows 30-fold and is taken as exponential in it. Outside 16..128 the ends hold. GPU memory is what the simulated
-engine writes for the simulated GPU; the others are for whoever simulates hosts.
+latency, which grows 30-fold and is taken as exponential in it. Outside 16..128 the ends hold. GPU memory is what the
+simulated engine writes for the simulated GPU; the others are for whoever simulates hosts.
 
 "KV hit - 18 %" is read as a factor on the hit ratio. "Network saturates 8 Gbit/s" fixes the value at 128 only: below
 it is taken as proportional to the throughput.
