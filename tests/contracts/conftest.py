@@ -22,14 +22,8 @@ def _engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[EngineProc
     log, fault_file = folder / "engine.log", folder / "faults.json"
     if request.param == "sim":
         options = (
-            *OPTIONS,
-            "--max-model-len",
-            str(MAX_MODEL_LEN),
-            "--time-scale",
-            "4",
-            "--fault-file",
-            str(fault_file),
-        )
+            *OPTIONS, "--max-model-len", str(MAX_MODEL_LEN), "--time-scale", "8", "--fault-file", str(fault_file),
+        )  # fmt: skip
         with running_sim(
             log, *options, environment={"VLLM_SERVER_DEV_MODE": ENVIRONMENT["VLLM_SERVER_DEV_MODE"]}
         ) as sim:

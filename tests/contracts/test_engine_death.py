@@ -7,10 +7,9 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import requests
 
 from tests.conftest import WaitUntil
-from tests.contracts.test_engine import Stream
+from tests.contracts.test_engine import ENDLESS, PATIENCE_SECONDS, Stream, _refused
 from tests.support.engines import EngineProcess, group_members
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -21,27 +20,17 @@ def test_a_killed_core_ends_everything_with_500_and_exit_code_0(
 ) -> None:
     engine = doomed_engine
     with ThreadPoolExecutor(4) as pool:
-        whole = [pool.submit(engine.complete, 500) for _ in range(2)]
-        stream = Stream(engine, 500)
-        wait_until(lambda: len(stream.lines) > 3, 20)
+        whole = [pool.submit(engine.complete, ENDLESS) for _ in range(2)]
+        stream = Stream(engine, ENDLESS)
+        wait_until(lambda: len(stream.lines) > 1, PATIENCE_SECONDS, interval=0.01)
         os.kill(engine.core_pid, signal.SIGKILL)
         for request in whole:
-            answer = request.result(20)
+            answer = request.result(PATIENCE_SECONDS)
             error = answer.json()["error"]
             assert (answer.status_code, error["type"], error["code"]) == (500, "InternalServerError", 500)
         *_, error_event, done = stream.events()
         assert (stream.status, error_event["error"]["code"], done) == (200, 500, "[DONE]")
-    wait_until(lambda: _refused(engine), 20, what="port closed")
-    assert engine.wait_exit(20) == 0  # any exit nobody asked for is a crash, code 0 too
+    wait_until(lambda: _refused(engine), PATIENCE_SECONDS, what="port closed")
+    assert engine.wait_exit(PATIENCE_SECONDS) == 0  # any exit nobody asked for is a crash, code 0 too
     assert "EngineDeadError" in engine.log.read_text(errors="replace")
-    wait_until(lambda: not group_members(engine.process.pid), 20, what="no process left")
-
-
-def _refused(engine: EngineProcess) -> bool:
-    try:
-        engine.get("/health", timeout=2)
-    except requests.ConnectionError:
-        return True
-    except requests.Timeout:
-        pass
-    return False
+    wait_until(lambda: not group_members(engine.process.pid), PATIENCE_SECONDS, what="no process left")

@@ -163,6 +163,22 @@ def test_shutdown_timeout_is_kept(log: Path, pool: ThreadPoolExecutor, wait_unti
         assert engine.wait_exit(5) == 0
 
 
+def test_sigterm_aborts_with_200_and_says_nothing_in_streams(
+    log: Path, pool: ThreadPoolExecutor, wait_until: WaitUntil
+) -> None:
+    with running_sim(log) as engine:
+        whole, stream = pool.submit(engine.complete, 2000), pool.submit(engine.complete, 2000, stream=True)
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 2)
+        began = time.monotonic()
+        engine.process.terminate()
+        assert whole.result(10).json()["choices"][0]["finish_reason"] == "abort"
+        assert (whole.result().status_code, stream.result(10).status_code) == (200, 200)
+        assert stream.result().text.endswith("data: [DONE]\n\n")
+        assert '"finish_reason":"' not in stream.result().text
+        assert engine.wait_exit(5) == 0
+        assert time.monotonic() - began < 4
+
+
 def test_sigterm_ends_it_though_the_core_is_stopped(log: Path, pool: ThreadPoolExecutor, wait_until: WaitUntil) -> None:
     with running_sim(log) as engine:
         running = pool.submit(engine.complete, 2000)

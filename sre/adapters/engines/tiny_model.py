@@ -16,8 +16,8 @@ from pathlib import Path
 VOCABULARY_SIZE = 1024
 """Rows of the embedding; the tokenizer has fewer tokens."""
 TOKENIZER_SIZE = 1000
-MAX_POSITIONS = 2048
-"""Longest sequence; vLLM's --max-model-len may not be above."""
+MAX_POSITIONS = 16384
+"""Longest sequence; vLLM's --max-model-len may not be above. Long, so that tests can break into an answer."""
 SPECIAL_TOKENS = ("<s>", "</s>", "<pad>")
 """Their ids are 0, 1, 2."""
 CHAT_TEMPLATE = (
