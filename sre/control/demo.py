@@ -21,6 +21,9 @@ POLL_SECONDS = 0.05
 LOG_LAG_SECONDS = 1.0
 """The gateway writes a request into its log at once and again every second; the guard reads it every tick."""
 
+MEDIAN_REFUSAL_SECONDS = 0.25
+"""What "refused at once" means here."""
+
 
 class Event(enum.Enum):
     """What the timeline shows, in the words it uses."""
@@ -325,7 +328,9 @@ def _about_requests(story: Story, streams: Sequence[Stream], refused_at: float) 
     cut = count_cut(streams, refused_at, story.at(Event.RESTART))
     refusals = [s for s in streams if s.refused]
     clear = [s for s in refusals if s.retry_after and s.error_type]
-    slowest = max(((s.ended_at or s.sent_at) - s.sent_at for s in refusals), default=0.0)
+    took = sorted((s.ended_at or s.sent_at) - s.sent_at for s in refusals)
+    # The median: on a busy machine a single answer waits for the client's own turn on the processor.
+    typical, slowest = (took[len(took) // 2], took[-1]) if took else (0.0, 0.0)
     detected = story.at(Event.DETECTED) or refused_at
     # The gateway's log reaches the guard within a second: what was sent later than that may not be in the folder.
     open_then = open_at(streams, detected - LOG_LAG_SECONDS, detected)
@@ -346,7 +351,12 @@ def _about_requests(story: Story, streams: Sequence[Stream], refused_at: float) 
             "all",
             passed=bool(refusals) and len(clear) == len(refusals),
         ),
-        Check("slowest refusal", f"{slowest * 1000:.0f} ms", "≤ 1000 ms", passed=slowest <= 1.0),
+        Check(
+            "time of a refusal, median",
+            f"{typical * 1000:.0f} ms (slowest {slowest * 1000:.0f})",
+            f"≤ {MEDIAN_REFUSAL_SECONDS * 1000:.0f} ms",
+            passed=bool(took) and typical <= MEDIAN_REFUSAL_SECONDS,
+        ),
     ]
 
 

@@ -20,7 +20,7 @@ from sre.adapters.clock import SystemClock
 from sre.adapters.engines import tiny_model
 from sre.chaos.admission import Request
 from sre.chaos.catalogue import find_fault, load_faults
-from sre.chaos.report import STAMP_EFFECTIVE, STAMP_REQUESTED, Report, Stamp
+from sre.chaos.report import STAMP_EFFECTIVE, STAMP_REQUESTED, Ending, Report, Stamp
 from sre.control.chaos_run import run_fault
 from sre.control.demo import Budgets, Check, Event, Mark, Observer, Received, Story, Stream, verdict
 from sre.errors import Aborted, DependencyError, LeftChanged, ProcessError
@@ -200,6 +200,8 @@ async def _scenario(
                 await told
             finally:
                 told.cancel()
+            if fault.done() and (early := _ended_early(fault.result())) is not None:
+                say(early)
         say("done; taking everything down")
     return DemoReport(
         engine=engine.kind,
@@ -306,6 +308,13 @@ async def _fault(
         left = task.exception()
     if isinstance(left, LeftChanged):
         raise left
+
+
+def _ended_early(report: Report) -> str | None:
+    """A sentence when the fault ended by anything but the restart of the engine or its full time."""
+    if report.ending in (Ending.TARGET_ABSENT, Ending.HELD):
+        return None
+    return f"the fault ended early ({report.problem or report.ending.value}): this run proves less than it should"
 
 
 async def _ended(task: asyncio.Task[Report]) -> None:

@@ -66,14 +66,23 @@ def start_demo(log: Path, *argv: str) -> subprocess.Popen[bytes]:
         )
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """After a failure: let it clean up; kill only what does not."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
 def run_whole_demo(log: Path, timeout: float, *argv: str) -> tuple[int, dict[str, object], str]:
     process = start_demo(log, *argv)
     try:
         out, _ = process.communicate(timeout=timeout)
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+        end(process)
     talk = log.read_text("utf-8")
     assert out, talk
     return process.returncode, json.loads(out), talk
@@ -102,13 +111,11 @@ def test_ctrl_c_at_any_moment_leaves_nothing(tmp_path: Path, wait_until: WaitUnt
     log = tmp_path / "talk.log"
     process = start_demo(log)
     try:
-        wait_until(lambda: moment in log.read_text("utf-8"), 60, what=moment, logs=(log,))
+        wait_until(lambda: moment in log.read_text("utf-8"), 120, what=moment, logs=(log,))
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=30)
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+        end(process)
     assert process.returncode == 6, log.read_text("utf-8")
     assert out == b""
     assert log.read_text("utf-8").endswith("sre: sre demo: stopped; nothing of it is left\n")
@@ -118,15 +125,13 @@ def test_a_second_ctrl_c_hurries_and_still_leaves_nothing(tmp_path: Path, wait_u
     log = tmp_path / "talk.log"
     process = start_demo(log)
     try:
-        wait_until(lambda: "whole answers; now" in log.read_text("utf-8"), 60, logs=(log,))
+        wait_until(lambda: "whole answers; now" in log.read_text("utf-8"), 120, logs=(log,))
         process.send_signal(signal.SIGINT)
         wait_until(lambda: "demo: stopping" in log.read_text("utf-8"), 10, logs=(log,))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+        end(process)
     assert process.returncode == 6
 
 
