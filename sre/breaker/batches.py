@@ -2,7 +2,7 @@
 Failed batches, seen from the gateway.
 
 vLLM has no counter of failed batches. Requests of one engine that end together came out of one engine step, so
-requests that end within ``BATCH_GAP_SECONDS`` of each other are taken as one batch; it failed when none of them
+requests that end within ``BATCH_SECONDS`` of the first of them are taken as one batch; it failed when none of them
 succeeded and at least one failed. Under low traffic a batch is one request: three failed requests in a row, each
 ending apart, are three failed batches.
 """
@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from sre.actions.types import FinishedRequest, Outcome
 
-BATCH_GAP_SECONDS = 0.1
-"""Ends of one step reach the log within a few milliseconds; steps of one failing engine are further apart."""
+BATCH_SECONDS = 0.1
+"""Ends of one step reach the log within a few milliseconds; counted from the first end, so that a busy engine's steps
+do not chain into one endless batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class BatchRun:
 
     failed_in_row: int = 0
     """Closed failed batches since the last good one."""
-    batch_ended_wall: float | None = None
-    """When the open batch last gained a request."""
+    batch_began_wall: float | None = None
+    """When the first request of the open batch ended."""
     batch_failed: bool = False
     batch_succeeded: bool = False
 
@@ -42,12 +43,11 @@ def observe_finished(run: BatchRun, finished: Iterable[FinishedRequest]) -> Batc
     verdicts = (r for r in finished if r.outcome is not Outcome.NEUTRAL)
     for request in sorted(verdicts, key=lambda r: r.started_wall + r.duration_seconds):
         ended = request.started_wall + request.duration_seconds
-        if run.batch_ended_wall is None or ended - run.batch_ended_wall > BATCH_GAP_SECONDS:
-            run = BatchRun(failed_in_row=run.consecutive_failed)
+        if run.batch_began_wall is None or not 0 <= ended - run.batch_began_wall <= BATCH_SECONDS:
+            run = BatchRun(failed_in_row=run.consecutive_failed, batch_began_wall=ended)
         failed = request.outcome is Outcome.FAILURE
         run = replace(
             run,
-            batch_ended_wall=max(ended, run.batch_ended_wall or ended),
             batch_failed=run.batch_failed or failed,
             batch_succeeded=run.batch_succeeded or not failed,
         )

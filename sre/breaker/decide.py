@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sre.actions.records import JournalEntry, OutboxMessage
-from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired, RejectReason
+from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
 from sre.breaker.evidence import observe_engine
 from sre.breaker.hang import note_canary_success
@@ -18,11 +18,22 @@ from sre.breaker.machine import BreakerState, EngineBreaker, Evidence, Step, Tra
 from sre.breaker.memory import LEASE_MARGIN_SECONDS, EngineMemory, Memory, canary_due, take_canary
 from sre.breaker.policy import Policy
 from sre.breaker.pool import Member, PoolDecision, decide_pool
-from sre.breaker.records import Records, incident_message, note_transition, open_incident, tell_blind
+from sre.breaker.records import (
+    Records,
+    incident_message,
+    note_transition,
+    open_incident,
+    removed_message,
+    tell_blind,
+)
+from sre.breaker.recovery import hang_stands, reserve_restart, restart_due, waits_for_restart
 from sre.breaker.state import GuardState, Incident
 from sre.signals.types import CanaryVerdict, EngineSeen, ProcessState, Snapshot
 
 HOUR_SECONDS = 3600.0
+
+UNPROBED_SECONDS = 120.0
+"""Half-open that gets no verdict for this long is told: queue-full or 4xx answers say nothing about the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +61,44 @@ def decide(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy
             state, memory.engines.get(name, EngineMemory()), engine, snapshot, policy, records
         )
         effects += more
-    state = replace(state, breakers={n: b for n, b in state.breakers.items() if n in snapshot.engines})
+    state = _drop_removed(state, snapshot, records, effects)
     pools = decide_pools(state, snapshot, policy)
-    paused = state.pause is not None and memory.desired is not None
-    desired = memory.desired if paused and memory.desired is not None else desired_of(pools)
-    note_admission(desired, memory.desired, records, state)
+    wanted = desired_of(pools)
+    if state.pause is None:
+        desired: GatewayDesired | None = wanted
+        note_admission(wanted, memory.desired, records, state)
+    else:
+        desired = memory.desired  # nothing changes; a guard that starts paused does not even know what is in force
     order = {SaveContexts: 0, RestartEngine: 1, CloseIncident: 2, StartCanary: 3}
     return Decision(
         state,
         Memory(engines=engines, desired=desired),
-        desired,
+        desired or wanted,
         pools,
         tuple(sorted(effects, key=lambda e: order[type(e)])),
         tuple(records.journal),
         tuple(records.outbox),
+    )
+
+
+def _drop_removed(state: GuardState, snapshot: Snapshot, records: Records, effects: list[Effect]) -> GuardState:
+    """An engine that left the configuration takes its state along; its open incident is closed, and says why."""
+    for name, incident in state.incidents.items():
+        if name not in snapshot.engines:
+            effects.append(CloseIncident(incident.id, name))
+            records.note("note", name, "engine_removed", incident.id)
+            records.tell(removed_message(incident, snapshot))
+
+    def kept(name: str) -> bool:
+        return name.partition("/")[0] in snapshot.engines
+
+    return replace(
+        state,
+        breakers={n: b for n, b in state.breakers.items() if kept(n)},
+        incidents={n: i for n, i in state.incidents.items() if kept(n)},
+        identities={n: i for n, i in state.identities.items() if kept(n)},
+        armed={n: a for n, a in state.armed.items() if kept(n)},
+        steady={n: a for n, a in state.steady.items() if kept(n)},
     )
 
 
@@ -94,6 +129,7 @@ def _decide_engine(
         state.steady,
         policy.rules,
         policy.hang,
+        policy.max_evidence_age_seconds,
     )
     memory = seeing.memory
     for key, arming in seeing.armed.items():
@@ -102,101 +138,95 @@ def _decide_engine(
             state = replace(state, steady={**state.steady, key: arming.level})
         data = {"rule": key, "seen": arming.sentence} | ({"remedy": arming.remedy} if arming.remedy else {})
         records.note("note", name, "rule_armed" if arming.armed else "rule_disarmed", data=data)
-    hung = memory.hang.hung
-    restart = _restart_due(state, breaker, incident, engine, memory, at, policy) if acting and hung else None
+    stands = hang_stands(breaker, incident, engine, memory)
     good = 0 if before_successes is None or memory.successes is None else max(0, memory.successes - before_successes)
     evidence = Evidence(
         ready=seeing.ready,
         trip=seeing.trips[0] if seeing.trips else None,
-        hold_open=hung and acting and engine.managed and _budget_left(state, name, at, policy),
+        hold_open=stands and acting and waits_for_restart(state, breaker, engine, at, policy),
         canary=for_breaker,
         good_answers=good,
     )
     stepped = step(name, breaker, evidence, at, policy.half_open)
     effects: list[Effect] = []
-    state, incident = _record_step(state, engine, breaker, stepped, incident, snapshot, records, acting, effects)
-    breaker = stepped.breaker
-    if engine.process is ProcessState.READY and engine.identity is not None:
-        state = replace(state, identities={**state.identities, name: engine.identity})
-        if incident and incident.restart_of not in (None, engine.identity):
-            incident = replace(incident, restart_of=None, restart_done=False)
-            state = replace(state, incidents={**state.incidents, name: incident})
-    elif engine.process is ProcessState.STOPPED and name in state.identities:
-        state = replace(state, identities={k: v for k, v in state.identities.items() if k != name})
-    if incident is not None and not incident.contexts_saved:
-        effects.append(SaveContexts(incident.id, name))
-    if restart is not None and incident is not None and breaker.effective is BreakerState.OPEN:
-        state, effect = _ask_restart(state, incident, restart, snapshot, records)
-        effects.append(effect)
+    state, incident = _record_step(
+        state, engine, breaker, stepped, evidence, incident, snapshot, records, acting, effects
+    )
+    before, breaker = breaker, stepped.breaker
+    state, incident = _note_process(state, incident, engine, records)
+    if incident is not None:
+        if not incident.contexts_saved:
+            effects.append(SaveContexts(incident.id, name))
+        if acting and hang_stands(breaker, incident, engine, memory):
+            restart = restart_due(state, breaker, incident, engine, memory, at, policy)
+            if restart is not None:
+                state = reserve_restart(state, incident, restart, at, records)
+                effects.append(restart)
+        state, memory = _escalate(state, memory, breaker, before, incident, engine, snapshot, records, acting)
     memory = tell_blind(memory, seeing.blind, engine, snapshot, records)
-    memory, canary = _start_canary(memory, breaker, engine, hung, at, policy)
+    memory, canary = _start_canary(memory, breaker, engine, stands, at, policy)
     if canary is not None:
         effects.append(canary)
     return replace(state, breakers={**state.breakers, name: breaker}), memory, effects
 
 
-# ---- recovery -------------------------------------------------------------------------------------------------------
+def _note_process(
+    state: GuardState, incident: Incident | None, engine: EngineSeen, records: Records
+) -> tuple[GuardState, Incident | None]:
+    """Remember which process is ready; forget what was decided about the one before."""
+    name = engine.name
+    if engine.process is ProcessState.READY and engine.identity is not None:
+        if state.identities.get(name, engine.identity) != engine.identity:
+            # Another process may rest elsewhere: whether rules may act on it is seen anew.
+            mine = f"{name}/"
+            state = replace(
+                state,
+                armed={k: v for k, v in state.armed.items() if not k.startswith(mine)},
+                steady={k: v for k, v in state.steady.items() if not k.startswith(mine)},
+            )
+            records.note("note", name, "process_replaced", data={"pid": engine.identity.pid})
+        if state.identities.get(name) != engine.identity:
+            state = replace(state, identities={**state.identities, name: engine.identity})
+        if incident and incident.restart_of not in (None, engine.identity):
+            incident = replace(incident, restart_of=None, restart_done=False)
+            state = replace(state, incidents={**state.incidents, name: incident})
+    elif engine.process is ProcessState.STOPPED and name in state.identities:
+        state = replace(state, identities={k: v for k, v in state.identities.items() if k != name})
+    return state, incident
 
 
-def _budget_left(state: GuardState, engine: str, at: float, policy: Policy) -> bool:
-    budgets = policy.budgets
-    mine = [t for e, t in state.restarts if e == engine]
-    return len(mine) < budgets.restarts_per_engine_per_hour and len(state.restarts) < budgets.restarts_per_hour
-
-
-def _restart_due(
+def _escalate(
     state: GuardState,
-    breaker: EngineBreaker,
-    incident: Incident | None,
-    engine: EngineSeen,
     memory: EngineMemory,
-    at: float,
-    policy: Policy,
-) -> RestartEngine | None:
-    """A restart is due when the hang has lasted, a canary confirmed it, and the budget allows; or when one that was
-    decided is not yet done."""
-    if incident is None or not engine.managed or engine.identity is None:
-        return None
-    effect = RestartEngine(engine.name, engine.identity, RejectReason.HANG.value, incident.id)
-    if incident.restart_of == engine.identity:
-        return None if incident.restart_done else effect
-    since = breaker.fault_since if breaker.fault_since is not None else breaker.since
-    confirmed = memory.canary.failures_in_row > 0
-    last = max((t for e, t in state.restarts if e == engine.name), default=None)
-    cooled = last is None or at - last >= policy.budgets.restart_cooldown_seconds
-    due = at - since >= policy.hang.restart_after_seconds and confirmed and cooled
-    return effect if due and _budget_left(state, engine.name, at, policy) else None
-
-
-def _ask_restart(
-    state: GuardState, incident: Incident, effect: RestartEngine, snapshot: Snapshot, records: Records
-) -> tuple[GuardState, RestartEngine]:
-    if incident.restart_of == effect.expected:
-        return state, effect
-    asked = replace(incident, restart_of=effect.expected, restart_done=False)
-    records.note(
-        "intent",
-        effect.engine,
-        effect.reason,
-        incident.id,
-        action="restart",
-        data={"pid": effect.expected.pid, "start_ticks": effect.expected.start_ticks},
-    )
-    state = replace(
-        state,
-        incidents={**state.incidents, effect.engine: asked},
-        restarts=(*state.restarts, (effect.engine, snapshot.at)),
-    )
-    return state, effect
+    breaker: EngineBreaker,
+    before: EngineBreaker,
+    incident: Incident,
+    engine: EngineSeen,
+    snapshot: Snapshot,
+    records: Records,
+    acting: bool,
+) -> tuple[GuardState, EngineMemory]:
+    """Tell a person what automation cannot end: a latch, an engine that cannot start, probes without a verdict."""
+    hopeless = breaker.latched or engine.process is ProcessState.FAILED
+    if hopeless and not incident.escalated:
+        state = replace(state, incidents={**state.incidents, engine.name: replace(incident, escalated=True)})
+        records.tell(incident_message("escalate", engine, breaker, incident, snapshot, acting), level=1)
+    probing = breaker.effective is BreakerState.HALF_OPEN and breaker.ramp_index is None
+    if probing and snapshot.at - breaker.since >= UNPROBED_SECONDS and not memory.unprobed_told:
+        memory = replace(memory, unprobed_told=True)
+        records.note("note", engine.name, "no_probe_verdict", incident.id, data={"canary": memory.canary.last_detail})
+        unproven = replace(breaker, detail=f"probes get no verdict: {memory.canary.last_detail or 'none answered'}")
+        records.tell(incident_message("escalate", engine, unproven, incident, snapshot, acting), level=2)
+    return state, memory
 
 
 def _start_canary(
-    memory: EngineMemory, breaker: EngineBreaker, engine: EngineSeen, hung: bool, at: float, policy: Policy
+    memory: EngineMemory, breaker: EngineBreaker, engine: EngineSeen, hang_stands: bool, at: float, policy: Policy
 ) -> tuple[EngineMemory, StartCanary | None]:
     if engine.paused or engine.process not in (ProcessState.READY, ProcessState.UNKNOWN):
         return memory, None
     hang = policy.hang
-    if not canary_due(memory.canary, breaker, hung, memory.hang.progress_at, at, hang, policy.half_open):
+    if not canary_due(memory.canary, breaker, hang_stands, memory.hang.progress_at, at, hang, policy.half_open):
         return memory, None
     number = memory.canary.number + 1
     first = hang.canary_first_token_timeout_seconds
@@ -219,6 +249,7 @@ def _record_step(
     engine: EngineSeen,
     before: EngineBreaker,
     stepped: Step,
+    evidence: Evidence,
     incident: Incident | None,
     snapshot: Snapshot,
     records: Records,
@@ -229,12 +260,12 @@ def _record_step(
     if transition is None:
         return state, incident
     if after.state is BreakerState.OPEN and incident is None and transition is not Transition.OVERRIDE_ENDED:
-        state, incident = open_incident(state, engine, after, snapshot, records, acting)
-    note_transition(records, engine.name, before, after, transition, incident)
-    if transition is Transition.LATCHED and incident is not None and not incident.escalated:
-        incident = replace(incident, escalated=True)
+        severity = evidence.trip.severity if evidence.trip else "page"
+        state, incident = open_incident(state, engine, after, snapshot, records, acting, severity)
+    if after.state is BreakerState.OPEN and incident is not None and incident.process != engine.identity:
+        incident = replace(incident, process=engine.identity)
         state = replace(state, incidents={**state.incidents, engine.name: incident})
-        records.tell(incident_message("escalate", engine, after, incident, snapshot, acting), level=1)
+    note_transition(records, engine.name, before, after, transition, incident)
     if after.state is BreakerState.CLOSED and incident is not None:
         records.tell(incident_message("resolve", engine, before, incident, snapshot, acting))
         records.note("note", engine.name, "incident_resolved", incident.id)

@@ -73,6 +73,11 @@ def rule_targets(rule: RuleSettings, engine: EngineSeen) -> Iterator[tuple[str, 
         yield rule.name, None
 
 
+def arming_key(engine: str, key: str, rule: RuleSettings) -> str:
+    """Name of an arming decision: one on another threshold is another one."""
+    return f"{engine}/{key}/{rule.threshold:g}"
+
+
 def observe_engine(
     engine: EngineSeen,
     snapshot: Snapshot,
@@ -83,6 +88,7 @@ def observe_engine(
     steady: Mapping[str, float],
     rules: tuple[RuleSettings, ...],
     hang_policy: HangSettings,
+    max_evidence_age_seconds: float,
 ) -> Seeing:
     """
     Return the evidence on ``engine``.
@@ -101,7 +107,8 @@ def observe_engine(
             rules={k: m for k, m in memory.rules.items() if not _is_traffic(k, rules)},
             failures_at_transition=engine.outcomes.failure if engine.outcomes else None,
             generation=breaker.generation,
-            canary=replace(memory.canary, failures_in_row=0),
+            unprobed_told=False,
+            canary=replace(memory.canary, failures_in_row=0, neutral_in_row=0),
         )
     hang = observe_hang(memory.hang, engine, at, hang_policy)
     if engine.outcomes is not None:
@@ -125,13 +132,13 @@ def observe_engine(
                 continue
             effective = rule
             if rule.signal in LEVEL_SIGNALS:
-                name = f"{engine.name}/{key}"
+                name = arming_key(engine.name, key, rule)
                 decision = _arm(rule, armed.get(name), snapshot.gpus.get(gpu if gpu is not None else -1), engine, at)
                 if decision is not None:
                     arming[name] = decision
                 decided = armed.get(name) if decision is None else decision.armed
                 effective = _recoverable(rule, steady.get(name) if decision is None else decision.level)
-                if not decided:
+                if not decided and reading.seen is Seen.OK:
                     verdict = Verdict.UNKNOWN if decided is None else Verdict.DISARMED
                     states[key] = RuleMemory(verdict=verdict, value=reading.value)
                     continue
@@ -140,7 +147,11 @@ def observe_engine(
             if after.verdict in FIRING_VERDICTS:
                 trips.append(_rule_trip(rule, key, after, at))
     canary, unready = memory.canary, engine.process in (ProcessState.CRASHED, ProcessState.FAILED)
-    trips = [*_process_trips(engine, known, at), *_hang_trips(hang, canary, breaker, hang_policy), *trips]
+    trips = [
+        *_process_trips(engine, known, at, max_evidence_age_seconds),
+        *_hang_trips(hang, canary, breaker, hang_policy),
+        *trips,
+    ]
     memory = replace(
         memory,
         hang=hang,
@@ -220,11 +231,15 @@ def _rule_trip(rule: RuleSettings, key: str, memory: RuleMemory, at: float) -> T
     )
     since = memory.beyond_since if memory.beyond_since is not None else at
     return Trip(
-        REJECT_REASONS.get(rule.signal, RejectReason.RULE), detail, since, hard=rule.signal not in TRAFFIC_SIGNALS
+        REJECT_REASONS.get(rule.signal, RejectReason.RULE),
+        detail,
+        since,
+        hard=rule.signal not in TRAFFIC_SIGNALS,
+        severity=rule.severity,
     )
 
 
-def _process_trips(engine: EngineSeen, known: ProcessIdentity | None, at: float) -> list[Trip]:
+def _process_trips(engine: EngineSeen, known: ProcessIdentity | None, at: float, max_age_seconds: float) -> list[Trip]:
     if not engine.managed:
         return []
     if engine.process is ProcessState.FAILED:
@@ -232,6 +247,9 @@ def _process_trips(engine: EngineSeen, known: ProcessIdentity | None, at: float)
     if engine.process is ProcessState.CRASHED:
         return [Trip(RejectReason.ENGINE_DEAD, "the engine process ended unasked", at, hard=True)]
     replaced = known is not None and engine.identity not in (None, known) and engine.last_exit_asked is False
+    if engine.ready_at is not None and at - engine.ready_at > max_age_seconds:
+        # It died and came back while no guard looked; by now that is history.
+        replaced = False
     if replaced and engine.process in (ProcessState.READY, ProcessState.STARTING):
         detail = f"the engine process was replaced (pid {known.pid if known else '?'} is gone)"
         return [Trip(RejectReason.ENGINE_DEAD, detail, at, hard=False)]

@@ -42,6 +42,11 @@ class HangMemory:
     steps: float | None = None
     steps_sampled_at: float | None = None
     sent_bytes: float | None = None
+    ready_at: float | None = None
+    """When this process became ready; kept while the supervisor does not answer."""
+    proven_at: float | None = None
+    """Last *proof* of a step: a count that moved, bytes that came, a canary that was answered. Unlike progress_at,
+    a first look proves nothing."""
     progress_at: float | None = None
     """Last evidence of a step: steps or bytes moved, or a canary answered."""
     flat_since: float | None = None
@@ -69,12 +74,18 @@ def hang_after(memory: HangMemory, ready_at: float | None, at: float, policy: Ha
 
 def observe_hang(memory: HangMemory, engine: EngineSeen, at: float, policy: HangSettings) -> HangMemory:
     """Return what is known of ``engine``'s steps at ``at``."""
-    if engine.identity != memory.identity:
-        memory = HangMemory(identity=engine.identity)
+    if engine.identity is not None and memory.identity is not None and engine.identity != memory.identity:
+        memory = HangMemory()
+    # Without an answer from the supervisor the process is not another one: what is known of it stays.
+    memory = replace(
+        memory,
+        identity=memory.identity if engine.identity is None else engine.identity,
+        ready_at=memory.ready_at if engine.ready_at is None else engine.ready_at,
+    )
     memory, progress_at = _note_progress(memory, engine, at)
     if progress_at is not None:
         memory = replace(_end_stretch(memory, at, policy), progress_at=progress_at)
-    memory = replace(memory, hang_after_seconds=hang_after(memory, engine.ready_at, at, policy))
+    memory = replace(memory, hang_after_seconds=hang_after(memory, memory.ready_at, at, policy))
     if engine.paused or engine.process in NOT_SERVING:
         return replace(
             memory,
@@ -111,7 +122,8 @@ def _note_progress(memory: HangMemory, engine: EngineSeen, at: float) -> tuple[H
         if memory.steps is None or steps.value != memory.steps:
             # A first value is no step, but nothing before it can count as flat. A count that went back is a restart.
             progress_at = steps.sampled_at
-            memory = replace(memory, steps=steps.value, steps_sampled_at=steps.sampled_at)
+            proven_at = memory.proven_at if memory.steps is None else steps.sampled_at
+            memory = replace(memory, steps=steps.value, steps_sampled_at=steps.sampled_at, proven_at=proven_at)
         elif memory.steps_sampled_at is None or steps.sampled_at > memory.steps_sampled_at:
             memory = replace(memory, steps_sampled_at=steps.sampled_at)
             if memory.flat_since is not None:
@@ -121,6 +133,7 @@ def _note_progress(memory: HangMemory, engine: EngineSeen, at: float) -> tuple[H
     if sent.seen is Seen.OK and sent.value is not None:
         if memory.sent_bytes is not None and sent.value > memory.sent_bytes:
             progress_at = at
+            memory = replace(memory, proven_at=at)
         memory = replace(memory, sent_bytes=sent.value)
     return memory, progress_at
 
@@ -141,4 +154,6 @@ def _end_stretch(memory: HangMemory, at: float, policy: HangSettings) -> HangMem
 
 def note_canary_success(memory: HangMemory, at: float) -> HangMemory:
     """A token came: whatever was flat is over. Not a legal gap: the stretch may have been judged by it."""
-    return replace(memory, hung=False, flat_since=None, flat_first_at=None, flat_confirmed_at=None, progress_at=at)
+    return replace(
+        memory, hung=False, flat_since=None, flat_first_at=None, flat_confirmed_at=None, progress_at=at, proven_at=at
+    )

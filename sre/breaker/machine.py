@@ -67,7 +67,7 @@ class EngineBreaker:
     """Since the last stable period: the exponent of the wait."""
     latched: bool = False
     generation: int = 0
-    """Rises with every transition: what belongs to an older one has no effect."""
+    """Rises with every change of state: what belongs to an older one has no effect."""
     probe_successes: int = 0
     ramp_index: int | None = None
     """Position in ramp_percents; None while probing."""
@@ -91,7 +91,8 @@ class Trip:
     since: float
     """When the fault began by our evidence."""
     hard: bool
-    """Seen without traffic (temperature, death, hang): while it lasts nothing is probed and nothing closes."""
+    """Seen without traffic (temperature, memory, death): while it lasts nothing is probed and nothing closes."""
+    severity: str = "page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +240,19 @@ def _half_open(engine: str, breaker: EngineBreaker, evidence: Evidence, at: floa
 
 def trip_by_hand(engine: str, breaker: EngineBreaker, detail: str, at: float, policy: HalfOpenSettings) -> Step:
     """Open now because a person says so; traffic comes back through half-open. Leaves an override in place."""
-    trip = Trip(RejectReason.MANUAL, detail, at, hard=False)
-    opened = replace(_open_it(engine, breaker, trip, at, policy), override=breaker.override)
-    return Step(opened, Transition.LATCHED if opened.latched else Transition.TRIPPED)
+    opened = EngineBreaker(
+        state=BreakerState.OPEN,
+        reason=RejectReason.MANUAL,
+        detail=detail,
+        since=at,
+        open_until=at + open_seconds(engine, 1, policy),
+        fault_since=at,
+        openings=breaker.openings,
+        generation=breaker.generation + 1,
+        override=breaker.override,
+    )
+    # A person's trip says nothing about the engine's stability: it does not count towards the latch.
+    return Step(opened, Transition.TRIPPED)
 
 
 def reset_by_hand(breaker: EngineBreaker, at: float) -> Step:

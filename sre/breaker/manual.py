@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sre.actions.types import GatewayDesired
 from sre.breaker.decide import Decision, decide_pools, desired_of, note_admission
 from sre.breaker.effects import CloseIncident, Effect, SaveContexts
 from sre.breaker.machine import (
@@ -56,13 +57,23 @@ def obey(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy, 
         raise CommandError(f"no engine or pool {command.target!r}; known: {', '.join(known) or 'none yet'}")
     if command.verb in ("force-open", "disable") and not (command.owner and command.reason):
         raise CommandError("an override needs an owner and a reason; give --owner and --reason")
+    observed = [n for n in targets if not policy.acts_on(snapshot.engines[n].managed)]
+    if observed:
+        raise CommandError(
+            f"{', '.join(observed)} is only observed (guard.mode {policy.mode}), so nothing would change;"
+            " write guard.mode: act to let the guard and its orders act on it"
+        )
     records = Records(snapshot, policy)
     effects: list[Effect] = []
     for name in targets:
         state = _obey_one(state, name, snapshot, policy, command, records, effects)
     pools = decide_pools(state, snapshot, policy)
-    # A person's order acts even while the guard is paused: it is the automation that is paused, not the person.
     desired = desired_of(pools)
+    if state.pause is not None and memory.desired is not None:
+        # A person's order acts even while the guard is paused, but only where it was given: what automation wanted
+        # meanwhile stays undone.
+        mine = {snapshot.engines[n].pool for n in targets}
+        desired = _only(desired, memory.desired, mine, {n for n, e in snapshot.engines.items() if e.pool in mine})
     note_admission(desired, memory.desired, records, state)
     return Decision(
         state,
@@ -72,6 +83,17 @@ def obey(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy, 
         tuple(effects),
         tuple(records.journal),
         tuple(records.outbox),
+    )
+
+
+def _only(wanted: GatewayDesired, kept: GatewayDesired, pools: set[str], engines: set[str]) -> GatewayDesired:
+    """``kept``, with ``pools`` and ``engines`` as in ``wanted``."""
+    old_pools = {p.pool: p for p in kept.pools}
+    old_engines = {e.engine: e for e in kept.engines}
+    return replace(
+        wanted,
+        pools=tuple(p if p.pool in pools else old_pools.get(p.pool, p) for p in wanted.pools),
+        engines=tuple(e if e.engine in engines else old_engines.get(e.engine, e) for e in wanted.engines),
     )
 
 

@@ -30,6 +30,8 @@ class CanaryMemory:
     lease_until: float = 0.0
     finished_at: float | None = None
     failures_in_row: int = 0
+    neutral_in_row: int = 0
+    """Backpressure, 4xx: canaries that said nothing."""
     last_detail: str = ""
     last_verdict: CanaryVerdict | None = None
 
@@ -51,6 +53,7 @@ def take_canary(
             return replace(memory, awaiting=None, finished_at=at, last_detail="lost"), None, None
         return memory, None, None
     failures = memory.failures_in_row
+    neutral = memory.neutral_in_row + 1 if result.verdict is CanaryVerdict.NEUTRAL else 0
     if result.verdict is CanaryVerdict.FAILURE:
         failures += 1
     elif result.verdict is CanaryVerdict.SUCCESS:
@@ -60,6 +63,7 @@ def take_canary(
         awaiting=None,
         finished_at=min(result.finished_at, at),
         failures_in_row=failures,
+        neutral_in_row=neutral,
         last_detail=result.detail,
         last_verdict=result.verdict,
     )
@@ -69,7 +73,7 @@ def take_canary(
 def canary_due(
     memory: CanaryMemory,
     breaker: EngineBreaker,
-    hung: bool,
+    hang_stands: bool,
     progress_at: float | None,
     at: float,
     hang: HangSettings,
@@ -85,7 +89,7 @@ def canary_due(
             return wanted and since_last >= half_open.probe_interval_seconds
         case BreakerState.OPEN:
             # Only a hang is watched while open: its end, and its truth before a restart, must be seen.
-            return hung and since_last >= half_open.probe_interval_seconds
+            return hang_stands and since_last >= half_open.probe_interval_seconds
         case BreakerState.CLOSED | BreakerState.DISABLED:
             interval = half_open.probe_interval_seconds if memory.failures_in_row else hang.canary_interval_seconds
             idle = progress_at is None or at - progress_at >= hang.canary_interval_seconds
@@ -109,6 +113,8 @@ class EngineMemory:
     blind_told: frozenset[str] = frozenset()
     generation: int | None = None
     """Breaker generation the traffic memories belong to."""
+    unprobed_told: bool = False
+    """A person was told that half-open gets no verdict."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Policy:
     half_open: HalfOpenSettings
     budgets: BudgetSettings
     min_healthy_engines: int
+    max_evidence_age_seconds: float
     retry_after_seconds: int
     channels: tuple[str, ...]
     """Names of the notification channels, all of which hear every page."""
@@ -38,6 +39,7 @@ def policy_of(root: Root) -> Policy:
         half_open=guard.half_open,
         budgets=guard.budgets,
         min_healthy_engines=guard.min_healthy_engines,
+        max_evidence_age_seconds=guard.max_evidence_age_seconds,
         retry_after_seconds=root.stack.gateway.retry_after_seconds,
         channels=tuple(c.name for c in root.notify.channels),
         hold_for_contexts_seconds=root.notify.hold_for_contexts_seconds,

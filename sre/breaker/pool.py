@@ -77,7 +77,7 @@ def decide_pool(
         desired = PoolDesired(pool, 100 - percent, RejectReason.RAMP if percent < 100 else None, retry_after_seconds)
         return PoolDecision(PoolState.HALF_OPEN, desired, engines)
     worst = max(bad, key=lambda m: m.breaker.since) if bad else None
-    reason = (worst.breaker.reason if worst else None) or RejectReason.MANUAL
+    reason = (worst.breaker.reason if worst else None) or RejectReason.RAMP
     if worst is not None and worst.breaker.effective is BreakerState.FORCED_OPEN:
         reason = RejectReason.MANUAL
     return PoolDecision(

@@ -88,6 +88,7 @@ def open_incident(
     snapshot: Snapshot,
     records: Records,
     acting: bool,
+    severity: str = "page",
 ) -> tuple[GuardState, Incident]:
     """Open an incident and queue its page, held until the contexts are on disk (or the hold ends)."""
     number = state.incident_number + 1
@@ -97,9 +98,10 @@ def open_incident(
         pool=engine.pool,
         reason=breaker.reason.value if breaker.reason else "unknown",
         opened_wall=snapshot.wall,
+        process=engine.identity,
     )
     state = replace(state, incident_number=number, incidents={**state.incidents, engine.name: incident})
-    message = incident_message("open", engine, breaker, incident, snapshot, acting)
+    message = replace(incident_message("open", engine, breaker, incident, snapshot, acting), severity=severity)
     records.tell(message, hold_seconds=records.policy.hold_for_contexts_seconds)
     return state, incident
 
@@ -136,6 +138,19 @@ def incident_message(
         summary=summary,
         at_wall=snapshot.wall,
         facts=tuple(facts),
+    )
+
+
+def removed_message(incident: Incident, snapshot: Snapshot) -> Message:
+    """The end of an incident whose engine is not in the configuration any more."""
+    return Message(
+        incident_id=incident.id,
+        event="resolve",
+        severity="info",
+        scope=f"engine {incident.engine} (pool {incident.pool})",
+        reason=incident.reason,
+        summary=f"{incident.engine} left the configuration; the incident is closed unproven",
+        at_wall=snapshot.wall,
     )
 
 

@@ -28,6 +28,8 @@ class Incident:
     reason: str
     opened_wall: float
     contexts_saved: bool = False
+    process: ProcessIdentity | None = None
+    """The process that was judged when the breaker last opened."""
     restart_of: ProcessIdentity | None = None
     """The process whose restart was asked for: never asked twice for the same one, unless the first is not done."""
     restart_done: bool = False
@@ -113,7 +115,8 @@ def decode(data: Mapping[str, Any], *, boot_id: str, at: float, wall: float) -> 
         state = GuardState(
             breakers={k: _breaker(v) for k, v in raw["breakers"].items()},
             incidents={
-                k: Incident(**{**v, "restart_of": _identity(v["restart_of"])}) for k, v in raw["incidents"].items()
+                k: Incident(**{**v, "restart_of": _identity(v["restart_of"]), "process": _identity(v.get("process"))})
+                for k, v in raw["incidents"].items()
             },
             identities={k: ProcessIdentity(**v) for k, v in raw["identities"].items()},
             restarts=tuple((r[0], float(r[1])) for r in raw["restarts"]),
@@ -148,7 +151,7 @@ def _shift(state: GuardState, by: float) -> GuardState:
     return replace(
         state,
         breakers={k: breaker(b) for k, b in state.breakers.items()},
-        incidents={k: replace(i, restart_of=None) for k, i in state.incidents.items()},
+        incidents={k: replace(i, restart_of=None, process=None) for k, i in state.incidents.items()},
         identities={},
         restarts=tuple((e, t + by) for e, t in state.restarts),
         pause=replace(state.pause, until=later(state.pause.until)) if state.pause else None,

@@ -31,6 +31,7 @@ POLICY = Policy(
     half_open=HalfOpenSettings(jitter_ratio=0.0),
     budgets=BudgetSettings(),
     min_healthy_engines=1,
+    max_evidence_age_seconds=10.0,
     retry_after_seconds=5,
     channels=("mail", "sms"),
     hold_for_contexts_seconds=2.0,
