@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import EllipsisType
 from typing import Protocol, TypeVar
 
 from sre.actions.ports import Gateway, IncidentRecorder, StateStore, Supervisor
@@ -35,7 +34,7 @@ from sre.clock import Clock
 from sre.control.observe import Observer
 from sre.errors import DependencyError, SreError, StateError
 from sre.signals.codec import to_json
-from sre.signals.types import CanaryResult, ProcessIdentity, Snapshot
+from sre.signals.types import CanaryResult, Snapshot
 
 log = logging.getLogger("sre.guard")
 
@@ -43,6 +42,9 @@ E = TypeVar("E", bound=Effect)
 
 COMMIT_SECONDS = 5.0
 """A commit slower than this is taken for a stuck disk: the guard stops acting until the disk answers."""
+
+EVIDENCE_SECONDS = 10.0
+"""A process in an uninterruptible state can hold up whoever reads its /proc; the restart does not wait for that."""
 
 TRACE_SNAPSHOTS = 300
 """Snapshots kept for the incident folder: five minutes of ticks."""
@@ -63,7 +65,7 @@ class Listener(Protocol):
     def canary(self, result: CanaryResult, pool: str) -> None: ...
     def acted(self, action: str, outcome: str) -> None: ...
     def failed(self, boundary: str) -> None: ...
-    def opened(self, scope: str, target: str, reason: str) -> None: ...
+    def opened(self, scope: str, target: str, reason: str, incident: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Guard:
         record: Callable[[str], None] | None = None,
         page_unstored: Callable[[Sequence[OutboxMessage]], None] | None = None,
         wake_delivery: Callable[[], None] | None = None,
+        commit_seconds: float = COMMIT_SECONDS,
     ) -> None:
         self._observer, self._gateway, self._supervisor = observer, gateway, supervisor
         self._store, self._incidents, self._policy, self._clock = store, incidents, policy, clock
@@ -107,6 +110,7 @@ class Guard:
         self._tick_seconds, self._record = tick_seconds, record
         self._page_unstored, self._wake_delivery = page_unstored, wake_delivery
         self._outage_wall: float | None = None
+        self._commit_seconds = commit_seconds
         self._problem = store_problem
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="guard-store")
         self._commit: asyncio.Future[None] | None = None
@@ -116,10 +120,10 @@ class Guard:
         self._notes: list[JournalEntry] = []
         self._contexts: dict[str, list[InFlightRequest]] = {}
         self._failing: set[str] = set()
-        self._applied: GatewayDesired | None = None
         self._apply_failure: DependencyError | StateError | None = None
         self.state = self._load()
         self._stored = self.state
+        self._late: tuple[GuardState, int] = (self.state, 0)
         self.memory = Memory()
         self.snapshot: Snapshot | None = None
         self.decision: Decision | None = None
@@ -135,7 +139,9 @@ class Guard:
             text = self._store.load_state()
             if text is None:
                 return GuardState()
-            return decode(json.loads(text), boot_id=self._boot_id, at=self._clock.monotonic(), wall=self._clock.wall())
+            at, wall = self._clock.monotonic(), self._clock.wall()
+            state = decode(json.loads(text), boot_id=self._boot_id, at=at, wall=wall)
+            return _fitted(state, len(self._policy.half_open.ramp_percents))
         except (StateError, StateVersionError, ValueError) as error:
             # An unreadable state is never taken for an empty one: that would forget an open breaker and spent budgets.
             self._problem, self._store = f"guard state: {error}; the guard watches and does not act", None
@@ -153,11 +159,12 @@ class Guard:
         if store is None:
             return False
         if self._commit is not None:
-            if not self._commit.done():
-                return False  # the disk still holds the last one
-            self._commit = None
+            if self._commit.done():
+                self._take_late_commit()
+            return False  # the disk holds the last one, or it came through late: decide anew on what is stored now
         text: str | None = None
-        if decision.state != self._stored:
+        if decision.state != self._stored or self._problem is not None:
+            # While there is a problem, every tick tries to write: that is how its end is seen.
             at, wall = self._clock.monotonic(), self._clock.wall()
             text = json.dumps(encode(decision.state, boot_id=self._boot_id, at=at, wall=wall))
         notes = tuple(self._notes)
@@ -169,11 +176,11 @@ class Guard:
             self._executor, lambda: store.commit(state=text, journal=journal, outbox=decision.outbox)
         )
         try:
-            await asyncio.wait_for(asyncio.shield(future), COMMIT_SECONDS)
+            await asyncio.wait_for(asyncio.shield(future), self._commit_seconds)
         except TimeoutError:
-            self._commit = future
+            self._commit, self._late = future, (decision.state, len(notes))
             future.add_done_callback(lambda f: f.exception())
-            self._store_failed(f"no answer from the disk for {COMMIT_SECONDS:g} s")
+            self._store_failed(f"no answer from the disk for {self._commit_seconds:g} s")
             return False
         except StateError as error:
             self._store_failed(str(error))
@@ -184,6 +191,17 @@ class Guard:
             log.warning("state can be written again; the guard acts again")
             self._problem = self._outage_wall = None
         return True
+
+    def _take_late_commit(self) -> None:
+        """A commit that was given up came to an end after all. If it is on disk, it is true: journal and outbox of that
+        decision are there, and so its state is ours; else the next guard would see another one than this."""
+        commit, self._commit = self._commit, None
+        if commit is None or commit.exception() is not None:
+            return
+        self.state, written = self._late
+        self._stored = self.state
+        self._notes = self._notes[written:]
+        log.warning("a write that was given up is on disk after all; the guard goes on from there")
 
     def _store_failed(self, problem: str) -> None:
         if self._problem is None:
@@ -235,7 +253,7 @@ class Guard:
         if self._record is not None:
             self._record(json.dumps(to_json(snapshot)))
 
-    async def _adopt(self, decision: Decision) -> bool:
+    async def _adopt(self, decision: Decision, *, ordered: bool = False) -> bool:
         """Commit, then make the gateway match. False: nothing was stored, so nothing may be done."""
         if not await self._persist(decision):
             # What was seen may be remembered; the state stays, so that the same decision is taken again.
@@ -249,7 +267,8 @@ class Guard:
             if isinstance(effect, SaveContexts) and effect.incident_id not in self._contexts:
                 # Taken at the trip itself: a moment later the first of them may have ended.
                 self._contexts[effect.incident_id] = list(self._gateway.in_flight())
-        await self._apply(decision.desired)
+        if ordered or self.state.pause is None:
+            await self._apply(decision.desired)
         if decision.outbox and self._wake_delivery is not None:
             self._wake_delivery()
         return True
@@ -269,7 +288,7 @@ class Guard:
                     message=replace(
                         m.message,
                         # The id of an incident that is not stored changes with every tick; this one does not.
-                        incident_id=f"unstored-{self._outage_wall:.0f}-{zlib.crc32(m.message.scope.encode()):08x}",
+                        incident_id=self._unstored_id(m.message),
                         summary=f"{m.message.summary}; NOT contained: {problem}",
                     ),
                 )
@@ -277,10 +296,16 @@ class Guard:
             ]
         )
 
+    def _unstored_id(self, message: Message) -> str:
+        """Once per outage, scope, reason and hour: not once a tick, and not once for ever."""
+        what = f"{message.scope}/{message.reason}/{self._clock.wall() // 3600:.0f}"
+        return f"unstored-{self._outage_wall or 0:.0f}-{zlib.crc32(what.encode()):08x}"
+
     def _tell(self, entry: JournalEntry) -> None:
         log.info("%s %s: %s %s", entry.kind, entry.target, entry.reason, json.dumps(entry.data))
         if entry.kind == "transition" and entry.data.get("to") == "open":
-            self._listener.opened("engine", entry.target, str(entry.data.get("reason", "unknown")))
+            incident = entry.data.get("from") == "closed"
+            self._listener.opened("engine", entry.target, str(entry.data.get("reason", "unknown")), incident)
 
     async def order(self, command: Command) -> Decision:
         """
@@ -293,7 +318,7 @@ class Guard:
         """
         async with self._turn:
             decision = obey(self.state, self.memory, self._now(), self._policy, command)
-            if not await self._adopt(decision):
+            if not await self._adopt(decision, ordered=True):
                 raise StateError(self._problem or "guard state: the last write has not returned; try again")
             failure = self._apply_failure
         self._start(decision.effects)
@@ -341,8 +366,7 @@ class Guard:
         """Make the gateway match. A failure is journaled once and tried again with the next tick."""
         self._apply_failure = None
         engines = self.snapshot.engines.values() if self.snapshot else ()
-        paused = self.state.pause is not None and desired == self._applied
-        if paused or not any(self._policy.acts_on(e.managed) for e in engines):
+        if not any(self._policy.acts_on(e.managed) for e in engines):
             return
         began = self._clock.monotonic()
         try:
@@ -351,6 +375,11 @@ class Guard:
             self._apply_failure = error
             self._fail("gateway", "apply", str(error))
             return
+        except Exception as error:
+            log.exception("gateway: apply failed")
+            self._apply_failure = StateError(f"gateway: {type(error).__name__}: {error}")
+            self._fail("gateway", "apply", f"{type(error).__name__}: {error}")
+            return
         self._failing.discard("gateway/apply")
         if changed:
             milliseconds = round((self._clock.monotonic() - began) * 1000, 1)
@@ -358,7 +387,6 @@ class Guard:
                 self._listener.acted("refuse" if pool.reject_percent else "admit", "applied")
             reject = {p.pool: p.reject_percent for p in desired.pools}
             self._note("applied", "gateway", "confirmed", "gateway", {"milliseconds": milliseconds, "reject": reject})
-        self._applied = desired
 
     def _start(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
@@ -457,7 +485,12 @@ class Guard:
             self._fail(effect.engine, "restart", "no supervisor to ask", effect.incident_id)
             return
         kept: list[str] = []
-        for name, text in (await self._evidence(effect.engine)).items():
+        try:
+            taken = await asyncio.wait_for(self._evidence(effect.engine), EVIDENCE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - no evidence is worth more than the engine's recovery
+            self._fail(effect.engine, "evidence", f"not taken: {type(error).__name__}: {error}", effect.incident_id)
+            taken = {}
+        for name, text in taken.items():
             try:
                 await asyncio.to_thread(self._incidents.write_evidence, effect.incident_id, name, text)
                 kept.append(name)
@@ -467,10 +500,8 @@ class Guard:
         try:
             done = await supervisor.restart(effect.engine, effect.expected, effect.reason)
         except DependencyError as error:
+            # The intent stands and its budget is charged once; the next tick asks again.
             self._fail(effect.engine, "restart", str(error), effect.incident_id)
-            self._updates.append(
-                lambda s: _with_incident(s, effect.engine, effect.incident_id, restart_of=None, restart_done=False)
-            )
             return
         reason = "restarted" if done else "already_replaced"
         self._note("applied", effect.engine, reason, "restart", {"pid": effect.expected.pid}, effect.incident_id)
@@ -521,13 +552,21 @@ class Guard:
         self._executor.shutdown(wait=self._commit is None, cancel_futures=True)
 
 
+def _fitted(state: GuardState, ramp_steps: int) -> GuardState:
+    """``state`` under a configuration with fewer ramp steps than the one it was written under."""
+    fitted = {
+        name: b if b.ramp_index is None else replace(b, ramp_index=min(b.ramp_index, ramp_steps - 1))
+        for name, b in state.breakers.items()
+    }
+    return replace(state, breakers=fitted)
+
+
 def _with_incident(
     state: GuardState,
     engine: str,
     identifier: str,
     *,
     contexts_saved: bool | None = None,
-    restart_of: ProcessIdentity | EllipsisType | None = ...,
     restart_done: bool | None = None,
 ) -> GuardState:
     """Return ``state`` with the incident changed, or as it is when that incident is over."""
@@ -537,7 +576,6 @@ def _with_incident(
     incident = replace(
         incident,
         contexts_saved=incident.contexts_saved if contexts_saved is None else contexts_saved,
-        restart_of=incident.restart_of if isinstance(restart_of, EllipsisType) else restart_of,
         restart_done=incident.restart_done if restart_done is None else restart_done,
     )
     return replace(state, incidents={**state.incidents, engine: incident})

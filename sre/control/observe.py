@@ -18,7 +18,6 @@ from sre.signals.types import (
     EngineSeen,
     GatewaySeen,
     GpuSeen,
-    OutcomeCounts,
     ProcessState,
     Reading,
     Seen,
@@ -63,7 +62,7 @@ class Observer:
         self._paused = {e.name: self._paused_poll(e.name) for e in self._engines}
         self._status: Poll[Sequence[EngineStatus]] | None = Poll(supervisor.engines) if supervisor else None
         self._gpus: Poll[Sequence[GpuSeen]] | None = Poll(gpu.read) if gpu else None
-        self._status_at = self._gpus_at = float("-inf")
+        self._status_at = float("-inf")
         self._runs: dict[str, BatchRun] = {}
         self._steps: dict[str, tuple[float | None, int]] = {}
         self.canaries: dict[str, CanaryResult] = {}
@@ -90,8 +89,6 @@ class Observer:
         at = self._clock.monotonic()
         if self._status is not None and self._status.fresh:
             self._status_at = at
-        if self._gpus is not None and self._gpus.fresh:
-            self._gpus_at = at
         by_name = self._statuses(at)
         return Snapshot(
             at=at,
@@ -126,9 +123,10 @@ class Observer:
         self._note_steps(name, steps, in_flight)
         run = observe_finished(self._runs.get(name, BatchRun()), [r for r in self.finished if r.engine == name])
         self._runs[name] = run
-        outcomes = self._gateway.outcomes().get(name, OutcomeCounts())
+        outcomes = self._gateway.outcomes().get(name)
         signals = dict(sample.signals) if sample else {}
-        signals[CONSECUTIVE_FAILED_BATCHES] = Reading.of(float(run.consecutive_failed), at)
+        if outcomes is not None:  # None: the gateway's log is not seen, so neither is what it would say
+            signals[CONSECUTIVE_FAILED_BATCHES] = Reading.of(float(run.consecutive_failed), at)
         paused = bool(asked and self._paused[name].value) or bool(sample and sample.asleep)
         return EngineSeen(
             name=name,

@@ -1,4 +1,4 @@
-"""The guard's own /metrics. Counters are kept here; gauges are read from the guard at each scrape."""
+"""The guard's own /metrics and /healthz. Counters are kept here; gauges are read from the guard at each scrape."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ RULE_STATES = ("ok", "pending", "firing", "recovering", "unknown", "disarmed")
 
 CLIENT_ABORT = "client_abort"
 """``FinishedRequest.detail`` of a request that its client gave up."""
+
+HEALTHY_TICK_AGE_SECONDS = 10.0
+"""A guard whose last tick is older is not healthy."""
 
 ELSEWHERE = frozenset(
     {own.DELIVERIES, own.GPU_READER_REPLACED, own.GATEWAY_LOG_ODD_LINES, own.GATEWAY_UPDATE_REJECTIONS}
@@ -104,9 +107,10 @@ class Metrics:
     def failed(self, boundary: str) -> None:
         self.count(own.GUARD_ERRORS, boundary)
 
-    def opened(self, scope: str, target: str, reason: str) -> None:
+    def opened(self, scope: str, target: str, reason: str, incident: bool) -> None:
         self.count(own.BREAKER_OPENINGS, scope, target, reason)
-        self.count(own.INCIDENTS, reason)
+        if incident:
+            self.count(own.INCIDENTS, reason)
 
     def extra(self) -> Mapping[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
         return self._extra() if self._extra is not None else {}
@@ -238,13 +242,26 @@ class _Gauges(Collector):
 
 @contextlib.asynccontextmanager
 async def serve_metrics(metrics: Metrics, host: str, port: int) -> AsyncIterator[None]:
-    """Serve /metrics and /healthz on ``host``:``port``. Raises OSError when the port cannot be had."""
+    """
+    Serve /metrics and /healthz on ``host``:``port``. /healthz answers 200 while the guard ticks, else 503 and why.
+
+    Raises:
+        OSError: The port cannot be had.
+    """
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    async def healthy(_: web.Request) -> web.Response:
+        age = None if metrics.source is None else metrics.source.status()["tick_age_seconds"]
+        if age is None:
+            return web.Response(status=503, text="the guard has not ticked yet\n")
+        if age > HEALTHY_TICK_AGE_SECONDS:
+            return web.Response(status=503, text=f"the guard's last tick is {age:.0f} s old; see its log\n")
+        return web.Response(text="ok\n")
+
     app = web.Application()
-    app.add_routes([web.get("/metrics", scrape)])
+    app.add_routes([web.get("/metrics", scrape), web.get("/healthz", healthy)])
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:

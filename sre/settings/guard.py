@@ -135,8 +135,6 @@ class GuardSettings(Settings):
     """Per pool: with fewer engines in rotation the pool opens."""
     max_evidence_age_seconds: Positive = 10.0
     """After a guard restart nothing acts on evidence older than this."""
-    record_prompts: bool = False
-    """Whether incident folders may hold prompt text."""
     gpu_reader: Literal["auto", "nvml", "sim", "none"] = "auto"
     """auto: NVML where it loads, else the simulated GPU if an engine is simulated, else none."""
     gpu_deadline_seconds: Positive = 2.0

@@ -15,6 +15,7 @@ from sre.breaker.state import Pause
 from sre.control.desk import Desk
 from sre.errors import StateError, Unreachable
 from sre.metrics import own
+from sre.settings.guard import HalfOpenSettings
 from tests.guard.world import ENGINE, POOL, QUICK, World
 
 
@@ -212,3 +213,73 @@ async def test_every_metric_of_ours_that_the_guard_exports_is_in_the_catalogue(w
     known = {name.removesuffix("_total") for name in own.OWN_METRICS} | set(own.OWN_METRICS)
     assert {e.removesuffix("_created").removesuffix("_total") for e in exported} <= known
     assert 'sre_breaker_state{scope="engine",state="closed",target="sim-0"} 1.0' in text
+
+
+async def test_a_write_that_was_given_up_and_lands_late_is_true_for_this_guard_too(world: World) -> None:
+    """Else the next guard would find a forced breaker that this one never knew."""
+    guard = world.guard
+    assert guard is not None
+    world.disk_answers.clear()
+    with pytest.raises(StateError):
+        await guard.order(Command("force-open", ENGINE, "ann", "maintenance", None))
+    assert reject(world) == 0
+    assert guard.state.breakers[ENGINE].state is BreakerState.CLOSED
+    world.disk_answers.set()
+    await world.until(lambda: reject(world) == 100)
+    assert guard.state.breakers[ENGINE].effective is BreakerState.FORCED_OPEN
+    assert guard.health.problem is None, "and the problem is over, though nothing else is to be written"
+    assert world.store is not None
+    world.store.verify_chain()
+
+
+async def test_a_disk_that_hangs_for_a_whole_incident_still_pages_from_memory(world: World) -> None:
+    world.disk_answers.clear()
+    world.hang()
+    for _ in range(10):
+        await world.tick()
+    assert {m.channel for m in world.paged_unstored} == {"mail", "sms"}
+    assert len({m.message.incident_id for m in world.paged_unstored}) == 1
+    world.disk_answers.set()
+    await world.until(lambda: reject(world) == 100)
+
+
+async def test_a_paused_guard_that_restarts_changes_nothing(world: World) -> None:
+    guard = world.guard
+    assert guard is not None
+    await guard.set_pause(Pause("ann", "migration", world.clock.wall()))
+    world.hang()
+    for _ in range(10):
+        await world.tick()
+    await world.bury()
+    applies = world.applies
+    for _ in range(10):
+        await world.tick()
+    assert world.applies == applies
+    assert reject(world) == 0
+
+
+async def test_an_adapter_that_breaks_its_contract_does_not_stop_pages_and_contexts(world: World) -> None:
+    world.gateway_breaks = KeyError("surprise")
+    world.hang()
+    await world.until(lambda: ENGINE in world.guard.state.incidents)  # type: ignore[union-attr]
+    await world.until(lambda: world.guard.state.incidents[ENGINE].contexts_saved)  # type: ignore[union-attr]
+    assert world.guard is not None
+    assert "KeyError" in str(world.guard.health.problem)
+
+
+async def test_evidence_that_cannot_be_taken_does_not_stop_the_restart(world: World) -> None:
+    world.evidence_hangs = True
+    world.hang()
+    await world.until(lambda: world.supervisor.restarts)
+
+
+async def test_fewer_ramp_steps_than_when_the_state_was_written(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for _ in range(8):
+        await world.tick()
+    world.hang()
+    await world.until(lambda: (world.guard.state.breakers[ENGINE].ramp_index or 0) >= 2)  # type: ignore[union-attr]
+    await world.bury()
+    world.policy = replace(QUICK, half_open=HalfOpenSettings(ramp_percents=(50, 100), ramp_dwell_seconds=1))
+    await world.until(lambda: world.guard.state.breakers[ENGINE].state is BreakerState.CLOSED)  # type: ignore[union-attr]
+    await world.bury()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,7 @@ class MortalStore:
         self._steps.step("commit begins")
         if self._world.disk_full:
             raise StateError("guard state guard.db: the disk is full")
+        self._world.disk_answers.wait(30)
         self._store.commit(**parts)
         self._steps.step("commit is on disk")
 
@@ -117,6 +119,10 @@ class World:
         self.gpu = FakeGpuReader(self.clock)
         self.gateway_up = True
         self.disk_full = False
+        self.disk_answers = threading.Event()
+        self.disk_answers.set()
+        self.gateway_breaks: Exception | None = None
+        self.evidence_hangs = False
         self.paged_unstored: list[OutboxMessage] = []
         self.applied: GatewayDesired | None = None
         self.applies = 0
@@ -132,6 +138,8 @@ class World:
 
     async def apply(self, desired: GatewayDesired) -> bool:
         self.steps.step("apply begins")
+        if self.gateway_breaks is not None:
+            raise self.gateway_breaks
         if not self.gateway_up:
             raise Unreachable("envoy admin", "connection refused")
         changed = desired != self.applied
@@ -189,6 +197,8 @@ class World:
 
     async def evidence(self, engine: str) -> dict[str, str]:
         self.steps.step("evidence")
+        if self.evidence_hangs:
+            raise OSError("D state")
         return {"engine.log": "last words"}
 
     # ---- guards -----------------------------------------------------------------------------------------------------
@@ -210,6 +220,7 @@ class World:
             listener=self.metrics,
             tick_seconds=1.0,
             page_unstored=self.paged_unstored.extend,
+            commit_seconds=0.2,
         )
         return self.guard
 
