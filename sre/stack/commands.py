@@ -87,6 +87,8 @@ def vllm_command(
         defaults |= CPU_ENVIRONMENT_DEFAULTS
     elif engine.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in engine.gpus)
+        # CUDA counts the fastest GPU first unless told otherwise; NVML, and so our rules, count by bus.
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if len(engine.gpus) > 1 and not _says_how_to_split(engine.args):
             argv += ["--tensor-parallel-size", str(len(engine.gpus))]
     argv += engine.args

@@ -64,7 +64,7 @@ def process_specs(root: Root, stack: StackSettings, paths: StatePaths, call: Inv
     specs = [gateway_spec(stack, paths)]
     specs += [engine_spec(engine, paths) for engine in stack.engines]
     if call.with_guard:
-        specs.append(guard_spec(root, paths, call))
+        specs.append(guard_spec(root, stack, paths, call))
     return specs
 
 
@@ -106,8 +106,9 @@ def gateway_spec(stack: StackSettings, paths: StatePaths) -> ProcessSpec:
     )
 
 
-def guard_spec(root: Root, paths: StatePaths, call: Invocation) -> ProcessSpec:
-    """Return the guard's process; other settings or another version of ``sre`` make it another one."""
+def guard_spec(root: Root, stack: StackSettings, paths: StatePaths, call: Invocation) -> ProcessSpec:
+    """Return the guard's process; other settings, other engine ports or another version of ``sre`` make it another
+    one: it must not go on reading a port that is somebody else's by now."""
     command = Command(tuple(call.argv("guard", "run")))
     return ProcessSpec(
         name=GUARD_NAME,
@@ -115,7 +116,7 @@ def guard_spec(root: Root, paths: StatePaths, call: Invocation) -> ProcessSpec:
         kind="guard",
         command=command,
         readiness=Readiness("/status", unix_socket=str(paths.guard_socket)),
-        fingerprint=command.fingerprint(root.model_dump_json(), version("sre")),
+        fingerprint=command.fingerprint(root.model_dump_json(), stack.model_dump_json(), version("sre")),
         ready_timeout_seconds=GUARD_READY_SECONDS,
         stop_timeout_seconds=GUARD_STOP_SECONDS,
         log_path=str(paths.logs / f"{GUARD_NAME}.log"),

@@ -187,6 +187,7 @@ def test_only_a_model_on_disk_keeps_the_hub_away() -> None:
 def test_gpus_become_visible_devices_and_tensor_parallel() -> None:
     command = vllm_command(engine(gpus=[2, 3]), python="p", model_is_folder=False)
     assert command.env["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert command.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert command.argv[-2:] == ("--tensor-parallel-size", "2")
 
 
