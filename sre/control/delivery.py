@@ -7,12 +7,14 @@ import logging
 import os
 import random
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
 from sre.clock import Clock
+from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.errors import StateError
 from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
 from sre.notify.forms import render
@@ -34,7 +36,10 @@ Key = tuple[str, str, str, int]
 
 
 class Outbox(Protocol):
-    """What the sender needs of the store. Every call blocks and raises StateError; see ``sre.adapters.store``."""
+    """
+    What the sender needs of the store. Every call blocks, perhaps for good, and raises StateError; see
+    ``sre.adapters.store``.
+    """
 
     def lease(
         self, *, owner: str, seconds: float, channels: Collection[str], exclude: Collection[int] = ()
@@ -106,6 +111,13 @@ class _Outcome:
     attempts: int
     not_before: float | None
     """Monotonic time before which the row is not tried again; None: never again."""
+    written: bool = False
+
+    def write_once(self) -> None:
+        """In the store's thread. A try written twice would count twice, and a write may end after it was given up."""
+        if not self.written:
+            self.write()
+            self.written = True
 
 
 class Delivery:
@@ -113,7 +125,8 @@ class Delivery:
     Delivers what the outbox holds until stopped.
 
     One message at a time per channel, all channels at once: a hanging channel delays no other. What the store cannot
-    write down (a full disk) is remembered here meanwhile, so that a message that went out is not sent again.
+    write down (a full disk, one that hangs) is remembered here meanwhile, so that a message that went out is not sent
+    again. A store that does not answer for ``store_seconds`` counts as one that fails.
     """
 
     def __init__(
@@ -125,8 +138,10 @@ class Delivery:
         *,
         rng: random.Random,
         owner: str | None = None,
+        store_seconds: float = CALL_SECONDS,
     ) -> None:
         self._store = store
+        self._calls = BlockingCalls("outbox", seconds=store_seconds)
         self._settings = settings
         self._channels = {channel.name: channel for channel in settings.channels}
         self._clock = clock
@@ -136,6 +151,7 @@ class Delivery:
         self._wake = asyncio.Event()
         self._stopping = False
         self._busy: dict[str, asyncio.Task[None]] = {}
+        self._taken: deque[OutboxRow] = deque()  # leased, not yet begun; a late answer of the store lands here too
         self._unwritten: dict[int, _Outcome] = {}
         self._unstored: dict[Key, _Unstored] = {}
         self._sent_unstored: dict[Key, None] = {}  # in order, so that the oldest can be forgotten
@@ -152,8 +168,12 @@ class Delivery:
     def send_unstored(self, messages: Sequence[OutboxMessage]) -> None:
         """
         Deliver ``messages`` that the store cannot take. They live in memory: repeated until delivered or given up,
-        lost if this process dies. One that is queued here or was delivered from here is ignored, and so is its twin
-        in the store should that take it later.
+        lost if this process dies.
+
+        One that is queued here or was delivered from here is ignored. Should the store hold its twin (same incident,
+        event, channel and level), whichever goes out first is the only one. A message under another incident id is
+        another message: the guard pages "not contained" under an id of the outage, and the incident's own page, stored
+        once the disk works again, says that it is contained now.
         """
         for message in messages:
             key = _key(message)
@@ -184,27 +204,36 @@ class Delivery:
         self._wake.set()
 
     async def _turn(self) -> None:
-        """Write down what is known, take what is due, start delivering it. Never raises."""
+        """Start what memory holds, write down what is known, take what is due and start it. Never raises."""
+        self._start_due()  # before the store is touched: it may not answer
         try:
             await self._write_outcomes()
             if not self._stranded:
-                lost = await asyncio.to_thread(self._store.strand, tuple(self._channels))
+                lost = await self._calls(lambda: self._store.strand(tuple(self._channels)))
                 self._stranded = True
                 if lost:
                     log.warning("outbox: %d messages wait for channels that are not in sre.yaml; now dead", lost)
-            rows = await self._take()
+            await self._take()
             self._store_works()
         except StateError as error:
             self._store_fails(error)
-            rows = await self._take_unleased()
+            for row in await self._peek():
+                self._start(row.channel, self._deliver_row(row))
         except Exception:  # the sender's own cycle boundary: it must outlive any mistake of ours
             log.exception("outbox: the sender failed; it goes on")
-            rows = ()
-        for row in rows:
-            self._start(row.channel, self._deliver_row(row))
+        self._start_due()
+
+    def _start_due(self) -> None:
+        """Begin delivering what is in memory, as far as channels are free."""
         for item in list(self._unstored.values()):
             if item.message.channel not in self._busy and item.not_before <= self._clock.monotonic():
                 self._start(item.message.channel, self._deliver_unstored(item))
+        for _ in range(len(self._taken)):
+            row = self._taken.popleft()
+            if row.channel in self._busy:
+                self._taken.append(row)
+            else:
+                self._start(row.channel, self._deliver_row(row))
 
     def _start(self, channel: str, work: Coroutine[Any, Any, None]) -> None:
         def done(_: asyncio.Task[None]) -> None:
@@ -227,18 +256,19 @@ class Delivery:
             await asyncio.gather(woken, rested, return_exceptions=True)
 
     def _free(self) -> tuple[str, ...]:
-        return tuple(name for name in self._channels if name not in self._busy)
+        taken = {row.channel for row in self._taken}
+        return tuple(name for name in self._channels if name not in self._busy and name not in taken)
 
-    async def _take(self) -> Sequence[OutboxRow]:
-        free = self._free()
+    async def _take(self) -> None:
+        """Lease what is due on free channels. Raises StateError; a lease that comes later is not lost."""
+        free, known = self._free(), tuple(self._unwritten)
         if not free:
-            return ()
+            return
         seconds = max(self._channels[name].timeout_seconds for name in free) + LEASE_MARGIN_SECONDS
-        return await asyncio.to_thread(
-            self._store.lease, owner=self._owner, seconds=seconds, channels=free, exclude=tuple(self._unwritten)
-        )
+        store, owner, taken = self._store, self._owner, self._taken
+        await self._calls(lambda: taken.extend(store.lease(owner=owner, seconds=seconds, channels=free, exclude=known)))
 
-    async def _take_unleased(self) -> Sequence[OutboxRow]:
+    async def _peek(self) -> Sequence[OutboxRow]:
         """The store cannot be written: what it holds can perhaps still be read, and pages must go out."""
         free = self._free()
         waiting = {
@@ -247,15 +277,15 @@ class Delivery:
             if outcome.not_before is None or outcome.not_before > self._clock.monotonic()
         }
         try:
-            return await asyncio.to_thread(self._store.peek_due, channels=free, exclude=tuple(waiting))
+            return await self._calls(lambda: self._store.peek_due(channels=free, exclude=tuple(waiting)))
         except StateError:
             return ()
 
     async def _write_outcomes(self) -> None:
         """Write down how deliveries ended. Raises StateError; what was not written is kept."""
-        async with self._writing:  # each outcome is written once: a try written twice would count twice
+        async with self._writing:
             for row_id, outcome in list(self._unwritten.items()):
-                await asyncio.to_thread(outcome.write)
+                await self._calls(outcome.write_once)
                 if self._unwritten.get(row_id) is outcome:
                     del self._unwritten[row_id]
 
@@ -271,6 +301,7 @@ class Delivery:
         else:
             result = await self._try(channel, row)
         if result.verdict is Verdict.DELIVERED:
+            self._unstored.pop(_key(row), None)  # its twin, should it wait in memory
             outcome = _Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
         elif result.verdict is Verdict.IMPOSSIBLE or attempts >= self._settings.max_attempts:
             self.statistics[row.channel].dead += 1
@@ -308,10 +339,10 @@ class Delivery:
             self._sent_unstored[key] = None
             while len(self._sent_unstored) > REMEMBERED:
                 del self._sent_unstored[next(iter(self._sent_unstored))]
-            del self._unstored[key]
+            self._unstored.pop(key, None)
         elif result.verdict is Verdict.IMPOSSIBLE or item.attempts >= self._settings.max_attempts:
             self.statistics[channel.name].dead += 1
-            del self._unstored[key]
+            self._unstored.pop(key, None)
         if result.verdict is not Verdict.DELIVERED:
             log.warning("notify: %s to %s: %s", row.message.incident_id, row.channel, result.detail)
 
@@ -344,7 +375,7 @@ class Delivery:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             await self._write_outcomes()
-            await asyncio.to_thread(self._store.release_leases, owner=self._owner)
+            await self._calls(lambda: self._store.release_leases(owner=self._owner))
         except StateError as error:
             self._store_fails(error)
 

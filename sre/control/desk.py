@@ -14,6 +14,7 @@ from sre.breaker.memory import EngineMemory
 from sre.breaker.policy import Policy
 from sre.breaker.state import Pause
 from sre.clock import Clock
+from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.control.guard import Guard
 from sre.signals.codec import to_json
 from sre.signals.types import EngineSeen, Reading, Seen
@@ -53,16 +54,25 @@ def _expiry(order: Mapping[str, Any]) -> float | None:
 
 
 class Desk:
-    """``GuardDesk`` of one guard. ``read_journal`` reads (after, limit) from the store; None when there is none."""
+    """
+    ``GuardDesk`` of one guard.
+
+    Args:
+        read_journal: Reads (after, limit) from the store; blocking. None when there is no store.
+        journal_seconds: How long a read of the journal is waited for.
+    """
 
     def __init__(
         self,
         guard: Guard,
         policy: Policy,
         clock: Clock,
-        read_journal: Callable[[int, int], Sequence[JournalRow]] | None,
+        read_journal: Callable[[int, int], Sequence[JournalRow]] | None = None,
+        *,
+        journal_seconds: float = CALL_SECONDS,
     ) -> None:
         self._guard, self._policy, self._clock, self._read_journal = guard, policy, clock, read_journal
+        self._calls = BlockingCalls("journal", seconds=journal_seconds)
 
     def status(self) -> dict[str, Any]:
         guard, now = self._guard, self._clock.monotonic()
@@ -159,12 +169,13 @@ class Desk:
     def trace(self) -> list[dict[str, Any]]:
         return [to_json(s) for s in self._guard.trace]
 
-    def journal(self, after: int, limit: int) -> list[dict[str, Any]]:
-        if self._read_journal is None:
+    async def journal(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """Raises StateError when the store cannot be read, or does not answer in time."""
+        read = self._read_journal
+        if read is None:
             return []
-        return [
-            {"seq": row.seq, "boot_id": row.boot_id, **_plain(row.entry)} for row in self._read_journal(after, limit)
-        ]
+        rows = await self._calls(lambda: read(after, limit))
+        return [{"seq": row.seq, "boot_id": row.boot_id, **_plain(row.entry)} for row in rows]
 
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
         began = self._clock.monotonic()
@@ -178,7 +189,6 @@ class Desk:
         decision = await self._guard.order(command)
         milliseconds = round((self._clock.monotonic() - began) * 1000, 1)
         return {
-            "done": bool(decision.journal),
             "changed": any(e.kind == "transition" for e in decision.journal),
             "milliseconds": milliseconds,
             "engines": {

@@ -4,7 +4,7 @@ The guard's API on a Unix socket (mode 0600: whoever may open it may act).
 GET /status · GET /explain/ENGINE · GET /journal?after=SEQ&limit=N · GET /trace
 POST /order {verb, target, owner, reason, expires_seconds?}
 POST /pause {owner, reason, expires_seconds?} · POST /resume
-Errors are {"error": sentence}: 400 the order makes no sense, 503 it could not be done or written down now.
+Errors are {"error": sentence}: 400 the order makes no sense, 503 it could not be done, read or written down now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GuardDesk(Protocol):
     def status(self) -> dict[str, Any]: ...
     def explain(self, engine: str) -> dict[str, Any] | None: ...
     def trace(self) -> list[dict[str, Any]]: ...
-    def journal(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]: ...
+    async def journal(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]: ...
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]: ...
     async def pause(self, order: Mapping[str, Any] | None) -> dict[str, Any]: ...
 
@@ -74,7 +74,7 @@ def guard_app(desk: GuardDesk) -> web.Application:
 
     async def journal(request: web.Request) -> web.Response:
         after, limit = int(request.query.get("after", "0")), int(request.query.get("limit", "500"))
-        return _answer(desk.journal(after, min(max(1, limit), 5000)))
+        return _answer(await desk.journal(after, min(max(1, limit), 5000)))
 
     async def trace(_: web.Request) -> web.Response:
         return _answer(desk.trace())

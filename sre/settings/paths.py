@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,22 +95,19 @@ class StatePaths:
         return self.root / "chaos"
 
     def create(self) -> None:
-        """Make the folders, 0700. Raises ConfigError when that is impossible, with the reason and what to do."""
+        """
+        Make the folders, or close those that are there to others: 0700, whatever they were.
+
+        Raises:
+            ConfigError: That is impossible, with the reason and what to do; or others could write in ``root``, so that
+                what lies in it cannot be trusted.
+        """
+        folders = (self.root, self.run, self.logs, self.incidents, self.chaos, self.sim_gpu, self.engine_faults)
         try:
-            for folder in (
-                self.root,
-                self.run,
-                self.logs,
-                self.incidents,
-                self.chaos,
-                self.sim_gpu,
-                self.engine_faults,
-            ):
+            for folder in folders:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(
-                [f"state folder {self.root}: {error.strerror or error}; choose another one with --state-dir"]
-            ) from error
+            raise self._impossible(error) from error
         owner = self.root.stat().st_uid
         if owner != os.geteuid():
             raise ConfigError(
@@ -117,6 +115,18 @@ class StatePaths:
             )
         if self.root.stat().st_mode & 0o022:
             raise ConfigError([f"state folder {self.root}: others may write in it; run chmod go-w {self.root}"])
+        try:
+            for folder in folders:
+                found = folder.stat()
+                if found.st_uid == owner and stat.S_IMODE(found.st_mode) != 0o700:
+                    folder.chmod(0o700)
+        except OSError as error:
+            raise self._impossible(error) from error
+
+    def _impossible(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            [f"state folder {self.root}: {error.strerror or error}; choose another one with --state-dir"]
+        )
 
 
 def state_paths(stack: StackSettings, override: Path | None, environ: Mapping[str, str]) -> StatePaths:

@@ -9,10 +9,10 @@ import logging
 import random
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sre.actions.records import JournalRow, OutboxLoad
+from sre.actions.records import OutboxLoad
 from sre.adapters.clock import SystemClock
 from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry
 from sre.adapters.envoy.gateway import EnvoyGateway
@@ -26,6 +26,7 @@ from sre.adapters.processes.lock import StackLock
 from sre.adapters.store import GuardStore
 from sre.adapters.supervisor_client import SupervisorClient
 from sre.breaker.policy import policy_of
+from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery, NoOutbox
 from sre.control.desk import Desk
 from sre.control.guard import Guard
@@ -41,12 +42,15 @@ from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
 from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
+from sre.wiring.guard_store import OutboxWatch, StoreView
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
 
 LOG_TAIL_LINES = 200
 PORT_RETRY_SECONDS = 5.0
+EVIDENCE_SECONDS = 5.0
+NOT_TAKEN = "not-taken.txt"
 
 
 def engine_configs(root: Root) -> list[EngineConfig]:
@@ -79,13 +83,21 @@ def known_secrets(stack: StackSettings, root: Root, environ: Mapping[str, str]) 
 
 
 class ProcessEvidence:
-    """What a restart would destroy: the last log lines, the processes as they stand, what the driver said."""
+    """
+    What a restart would destroy: the last log lines, the processes as they stand, what the driver said.
 
-    def __init__(self, paths: StatePaths, supervisor: SupervisorClient) -> None:
-        self._paths, self._supervisor = paths, supervisor
+    Never raises, and takes ``seconds`` at most: a restart waits for it. What could not be had is said instead.
+    """
+
+    def __init__(self, paths: StatePaths, *, seconds: float = EVIDENCE_SECONDS) -> None:
+        self._paths = paths
+        self._calls = BlockingCalls("evidence", seconds=seconds)
 
     async def __call__(self, engine: str) -> dict[str, str]:
-        return await asyncio.to_thread(self._collect, engine)
+        try:
+            return await self._calls(lambda: self._collect(engine))
+        except (StateError, OSError, ValueError) as error:
+            return {NOT_TAKEN: str(error)}
 
     def _collect(self, engine: str) -> dict[str, str]:
         kernel = read_nvidia_lines()
@@ -107,10 +119,10 @@ class ProcessEvidence:
 
 
 class Numbers:
-    """What store, delivery and GPU reader count, for the exporter."""
+    """What outbox, delivery and GPU reader count, for the exporter. Nothing here waits for a disk."""
 
     def __init__(self) -> None:
-        self.store: GuardStore | None = None
+        self.outbox: OutboxWatch | None = None
         self.delivery: Delivery | None = None
         self.gpu: ChildGpuReader | None = None
         self.gateway: EnvoyGateway | None = None
@@ -119,16 +131,16 @@ class Numbers:
 
     def __call__(self) -> dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
         rows: dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]] = {}
-        if self.store is not None:
-            with contextlib.suppress(StateError):
-                quiet = {c: OutboxLoad(c, 0, 0, None) for c in (self.delivery.statistics if self.delivery else ())}
-                found = quiet | {load.channel: load for load in self.store.outbox_load()}
-                rows[own.OUTBOX_MESSAGES] = [
-                    ((channel, state), float(count))
-                    for channel, waits in found.items()
-                    for state, count in (("pending", waits.pending), ("dead", waits.dead))
-                ]
-                rows[own.OUTBOX_OLDEST_SECONDS] = [((c,), waits.oldest_seconds or 0.0) for c, waits in found.items()]
+        loads = self.outbox.loads() if self.outbox is not None else None
+        if loads is not None:
+            quiet = {c: OutboxLoad(c, 0, 0, None) for c in (self.delivery.statistics if self.delivery else ())}
+            found = quiet | {load.channel: load for load in loads}
+            rows[own.OUTBOX_MESSAGES] = [
+                ((channel, state), float(count))
+                for channel, waits in found.items()
+                for state, count in (("pending", waits.pending), ("dead", waits.dead))
+            ]
+            rows[own.OUTBOX_OLDEST_SECONDS] = [((c,), waits.oldest_seconds or 0.0) for c, waits in found.items()]
         if self.delivery is not None:
             rows[own.DELIVERIES] = [
                 ((channel, outcome), float(count))
@@ -170,7 +182,9 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
             sender = asyncio.create_task(delivery.run())
             chaos = ChaosWatch(paths.chaos, guard, SystemClock())
             numbers.chaos = chaos
-            watch = asyncio.create_task(chaos.run())
+            watches = [asyncio.create_task(chaos.run())]
+            if numbers.outbox is not None:
+                watches.append(asyncio.create_task(numbers.outbox.run()))
             await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
             exporter = asyncio.create_task(_keep_exporting(metrics, root, stop))
             try:
@@ -178,9 +192,9 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
             finally:
                 await delivery.stop()
                 await sender
-                for task in (exporter, watch):
+                for task in (exporter, *watches):
                     task.cancel()
-                await asyncio.gather(exporter, watch, return_exceptions=True)
+                await asyncio.gather(exporter, *watches, return_exceptions=True)
     finally:
         lock.release()
 
@@ -238,16 +252,21 @@ async def _build(
         policy=policy,
         clock=clock,
         boot_id=boot_id,
-        evidence=ProcessEvidence(paths, supervisor),
+        evidence=ProcessEvidence(paths),
         listener=metrics,
         tick_seconds=root.guard.tick_seconds,
         record=await _recorder(record, stack),
         page_unstored=delivery.send_unstored,
         wake_delivery=delivery.wake,
     )
-    numbers.store, numbers.delivery, numbers.gateway, numbers.guard = store, delivery, gateway, guard
+    numbers.delivery, numbers.gateway, numbers.guard = delivery, gateway, guard
     numbers.gpu = gpu if isinstance(gpu, ChildGpuReader) else None
-    desk = Desk(guard, policy, clock, _journal_reader(store) if store else None)
+    desk = Desk(guard, policy, clock)
+    if store is not None:
+        view = StoreView(paths.guard_db, clock=clock, boot_id=boot_id)
+        # One pair of hands each: a journal that is slow to read must not make the metrics old.
+        numbers.outbox = OutboxWatch(view.outbox_load, clock, BlockingCalls(f"guard state {paths.guard_db}"))
+        desk = Desk(guard, policy, clock, view.journal)
     metrics.source = desk
     return guard, desk, delivery, metrics, numbers
 
@@ -259,13 +278,6 @@ async def _open_store(paths: StatePaths, clock: SystemClock, boot_id: str) -> tu
     except StateError as error:
         log.error("%s; the guard watches and does not act, traffic goes on", error)
         return None, f"{error}; the guard watches and does not act"
-
-
-def _journal_reader(store: GuardStore) -> Callable[[int, int], Sequence[JournalRow]]:
-    def read(after: int, limit: int) -> Sequence[JournalRow]:
-        return [row for row in store.journal(limit=limit) if row.seq > after]
-
-    return read
 
 
 async def _recorder(record: Path | None, stack: contextlib.AsyncExitStack) -> Callable[[str], None] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.settings.notify import ChannelSettings, NotifySettings
 from sre.testing.clock import ManualClock
+from tests.store.hanging import HangingDisk
 from tests.store.samples import message, post
 
 OK = DeliveryResult(Verdict.DELIVERED)
@@ -68,8 +70,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[GuardStore]:
-    with GuardStore.open(tmp_path / "guard.db", clock=clock, boot_id="boot-1") as opened:
+def disk() -> HangingDisk:
+    return HangingDisk()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock, disk: HangingDisk) -> Iterator[GuardStore]:
+    with GuardStore.open(tmp_path / "guard.db", clock=clock, boot_id="boot-1", trace=disk) as opened:
         yield opened
 
 
@@ -80,9 +87,13 @@ def provider() -> Provider:
 
 @asynccontextmanager
 async def running(
-    store: GuardStore, provider: Provider, clock: ManualClock, settings: NotifySettings = SETTINGS
+    store: GuardStore,
+    provider: Provider,
+    clock: ManualClock,
+    settings: NotifySettings = SETTINGS,
+    store_seconds: float = 5.0,
 ) -> AsyncIterator[Delivery]:
-    delivery = Delivery(store, settings, clock, provider, rng=random.Random(1))
+    delivery = Delivery(store, settings, clock, provider, rng=random.Random(1), store_seconds=store_seconds)
     task = asyncio.create_task(delivery.run())
     try:
         yield delivery
@@ -282,3 +293,67 @@ async def test_the_end_of_an_incident_carries_an_unsent_beginning(
     assert "RESOLVED" in end.title
     assert "began and ended before a first message" in end.body
     assert message().summary in end.body
+
+
+async def test_a_twin_in_the_store_of_a_page_that_waits_in_memory_is_not_sent_too(
+    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
+) -> None:
+    patient = NotifySettings(channels=SETTINGS.channels, initial_backoff_seconds=600, max_backoff_seconds=600)
+    provider.answers["sms"] = [FAILED]
+    async with running(store, provider, clock, patient) as delivery:
+        delivery.send_unstored([post("sms")])
+        await wait_until_async(lambda: delivery.statistics["sms"].outcomes["failed"] == 1, interval=0)
+        store.commit(state=None, outbox=[post("sms")])
+        delivery.wake()
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+        rounds = clock.monotonic() + 2000
+        await wait_until_async(lambda: clock.monotonic() > rounds)
+        assert delivery.unstored == ()
+    assert provider.accepted == ["sms"]
+
+
+async def test_on_a_disk_that_hangs_pages_go_out_from_memory_and_no_threads_pile_up(
+    store: GuardStore, provider: Provider, clock: ManualClock, disk: HangingDisk, wait_until_async: Until
+) -> None:
+    before = threading.active_count()
+    async with running(store, provider, clock, store_seconds=0.05) as delivery:
+        with disk.hanging():
+            commit = asyncio.create_task(asyncio.to_thread(store.commit, state="stuck", outbox=[post()]))
+            await wait_until_async(lambda: disk.waiting)
+            for number in range(5):
+                delivery.send_unstored([post("sms", incident=f"i{number}")])
+                await wait_until_async(lambda sent=number + 1: len(provider.accepted) == sent)
+                rounds = clock.monotonic() + 20
+                await wait_until_async(lambda end=rounds: clock.monotonic() > end)
+            assert "no answer" in str(delivery.store_problem)
+            assert threading.active_count() <= before + 2, "the commit's thread and one of the sender"
+        await commit
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+        assert delivery.store_problem is None
+    assert provider.accepted == ["sms"] * 5 + ["mail"]
+
+
+async def test_a_lease_that_returns_late_is_delivered_and_a_late_outcome_counts_once(
+    store: GuardStore, provider: Provider, clock: ManualClock, disk: HangingDisk, wait_until_async: Until
+) -> None:
+    provider.answers["mail"] = [FAILED]
+    store.commit(state=None, outbox=[post()])
+    async with running(store, provider, clock, store_seconds=0.05) as delivery:
+        with disk.hanging():
+            delivery.wake()
+            await wait_until_async(lambda: disk.waiting and delivery.store_problem)
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+    assert provider.accepted == ["mail"]
+    assert store.outbox()[0].attempts == 2
+
+
+async def test_a_sender_ends_though_the_disk_hangs(
+    store: GuardStore, provider: Provider, clock: ManualClock, disk: HangingDisk, wait_until_async: Until
+) -> None:
+    with disk.hanging():
+        commit = asyncio.create_task(asyncio.to_thread(store.commit, state="stuck"))
+        await wait_until_async(lambda: disk.waiting)
+        async with asyncio.timeout(5):
+            async with running(store, provider, clock, store_seconds=0.05) as delivery:
+                await wait_until_async(lambda: delivery.store_problem)
+    await commit
