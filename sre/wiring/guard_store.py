@@ -1,0 +1,83 @@
+"""What the guard shows of its store: read beside loop and writer, so that no disk can freeze the guard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sre.actions.records import JournalRow, OutboxLoad
+from sre.adapters.store import StoreReader
+from sre.clock import Clock
+from sre.control.blocking import BlockingCalls
+from sre.errors import StateError
+
+log = logging.getLogger("sre.guard")
+
+LOOK_SECONDS = 2.0
+FRESH_SECONDS = 30.0
+"""An older look at the outbox is not shown: a series that is missing says that nothing is known."""
+
+
+class StoreView:
+    """
+    Reads the guard's store, each time through a connection of its own. Blocking; raises StateError.
+
+    The writer's connection would not do: behind a commit that does not return, everybody waits.
+    """
+
+    def __init__(self, path: Path, *, clock: Clock, boot_id: str) -> None:
+        self._path, self._clock, self._boot_id = path, clock, boot_id
+
+    def outbox_load(self) -> Sequence[OutboxLoad]:
+        with self._open() as store:
+            return store.outbox_load()
+
+    def journal(self, after: int, limit: int) -> Sequence[JournalRow]:
+        """Of the newest ``limit`` rows those after ``after``, oldest first."""
+        with self._open() as store:
+            return [row for row in store.journal(limit=limit) if row.seq > after]
+
+    def _open(self) -> StoreReader:
+        return StoreReader.open_readonly(self._path, clock=self._clock, boot_id=self._boot_id)
+
+
+class OutboxWatch:
+    """Keeps the last look at what waits in the outbox, for whoever asks in the loop."""
+
+    def __init__(self, read: Callable[[], Sequence[OutboxLoad]], clock: Clock, calls: BlockingCalls) -> None:
+        self._read, self._clock, self._calls = read, clock, calls
+        self._seen: tuple[float, Sequence[OutboxLoad]] | None = None
+        self._failing = False
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Look once. Never raises: what was seen before stays, and gets older."""
+        began = self._clock.monotonic()
+        try:
+            self._seen = began, await self._calls(self._read)
+        except StateError as error:
+            if not self._failing:
+                log.error("%s; /metrics shows no outbox meanwhile", error)
+            self._failing = True
+        else:
+            self._failing = False
+
+    def loads(self) -> Sequence[OutboxLoad] | None:
+        """Per channel that has any; None when nothing is known that is younger than ``FRESH_SECONDS``."""
+        if self._seen is None:
+            return None
+        at, loads = self._seen
+        age = self._clock.monotonic() - at
+        if age > FRESH_SECONDS:
+            return None
+        return [
+            load if load.oldest_seconds is None else replace(load, oldest_seconds=load.oldest_seconds + age)
+            for load in loads
+        ]
