@@ -46,11 +46,13 @@ class Gateway(Protocol):
         ...
 
     def outcomes(self) -> Mapping[str, OutcomeCounts]:
-        """Cumulative verdicts per engine name."""
+        """Cumulative verdicts per engine name, zeros included. Empty while the access log is missing although engines
+        have requests: nothing is then known."""
         ...
 
     def sent_bytes(self) -> Mapping[str, Reading]:
-        """Answer bytes per engine name, cumulative, open requests included."""
+        """Bytes of completions per engine name, cumulative, open ones included; answers that need no engine step and
+        errors do not count. Readings are missing while the access log is."""
         ...
 
     async def probe(

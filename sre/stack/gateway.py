@@ -57,8 +57,6 @@ def bootstrap(plan: GatewayPlan) -> Document:
         "admin": {"address": {"pipe": {"path": f"{plan.socket_folder}/admin.sock", "mode": OWNER_ONLY}}},
         "layered_runtime": {
             "layers": [
-                # The regular expression over allowed_paths grows with the list; Envoy's default bound is 100.
-                {"name": "static", "static_layer": {"re2.max_program_size.error_level": 100_000}},
                 {"name": "guard", "rtds_layer": {"name": RUNTIME, "rtds_config": source(RTDS_PATH)}},
                 # Last wins: what a person sets on the admin socket. The guard finds and clears it for its own keys.
                 {"name": "admin", "admin_layer": {}},

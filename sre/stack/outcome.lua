@@ -94,7 +94,6 @@ local function compressed(h)
 end
 
 -- A document with a finish reason is no error document, so errors are looked for only in one without.
--- A document with a finish reason is no error document, so errors are looked for only in one without.
 local function scan_document(st, s, old)
   scan_finish(st, s, old)
   if st.keys == 0 and not st.error then

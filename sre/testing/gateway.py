@@ -12,8 +12,13 @@ from sre.errors import Unreachable
 from sre.settings.stack import StackSettings
 from sre.signals.types import CanaryResult, CanaryVerdict, GatewaySeen, OutcomeCounts, Reading, Seen
 from sre.stack.gateway_names import complete, open_gateway
+from sre.stack.gateway_routes import BATCH_PATHS
 
-NEUTRAL_DETAILS = frozenset({"client_abort", "queue_full", "opaque", "client_stalled", "engine_free", "cut_by_gateway"})
+NEUTRAL_DETAILS = frozenset(
+    {"client_abort", "queue_full", "opaque", "client_stalled", "engine_free", "cut_by_gateway", "unjudged"}
+)
+COMPLETION_PATHS = frozenset({"/v1/completions", "/v1/chat/completions", *BATCH_PATHS})
+"""Only their bytes need engine steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class FakeGateway:
 
     Attributes:
         up: False: Envoy is down.
+        log_seen: False: nothing of the access log can be read; it is noticed at once while engines have requests.
         canaries: What the next canaries of an engine will say, by engine name; default: success.
         applied: What is in force.
         writes: How many times ``apply`` changed something.
@@ -56,6 +62,7 @@ class FakeGateway:
         self._sent = {e.name: 0.0 for e in stack.engines}
         self._epoch = 1
         self.up = True
+        self.log_seen = True
         self.canaries: dict[str, tuple[CanaryVerdict, str]] = {}
         self.probed: list[str] = []
         self.applied = complete(stack, open_gateway(stack))
@@ -88,11 +95,11 @@ class FakeGateway:
         self._born[request_id] = self._clock.monotonic()
         return Arrival(request_id, engine=engine)
 
-    def send(self, request_id: str, count: int) -> None:
-        """The engine answers ``count`` bytes."""
+    def send(self, request_id: str, count: int, status: int = 200) -> None:
+        """The engine answers ``count`` bytes of an answer with ``status``."""
         request = self._open[request_id]
         self._open[request_id] = replace(request, bytes_sent=request.bytes_sent + count)
-        if request.engine is not None:
+        if request.engine is not None and status == 200 and request.path in COMPLETION_PATHS:
             self._sent[request.engine] += count
 
     def end(self, request_id: str, detail: str = "ok", status: int = 200) -> None:
@@ -170,6 +177,8 @@ class FakeGateway:
         }
 
     def poll_log(self) -> Sequence[FinishedRequest]:
+        if not self.log_seen:
+            return []
         finished, self._finished = self._finished, []
         return finished
 
@@ -179,10 +188,12 @@ class FakeGateway:
         return sorted(found, key=lambda r: (r.started_wall, r.request_id))
 
     def outcomes(self) -> Mapping[str, OutcomeCounts]:
-        return dict(self._counts)
+        return {} if self._log_missing() else dict(self._counts)
 
     def sent_bytes(self) -> Mapping[str, Reading]:
         at = self._clock.monotonic()
+        if self._log_missing():
+            return {name: Reading.missing(at, Seen.UNREACHABLE) for name in self._sent}
         return {name: Reading.of(value, at) for name, value in self._sent.items()}
 
     async def probe(
@@ -195,6 +206,9 @@ class FakeGateway:
         verdict, detail = self.canaries.get(engine, (CanaryVerdict.SUCCESS, "ok"))
         first = 0.0 if verdict is CanaryVerdict.SUCCESS else None
         return CanaryResult(engine, generation, verdict, detail, now, now, first)
+
+    def _log_missing(self) -> bool:
+        return not self.log_seen and any(r.engine is not None for r in self._open.values())
 
     def _reach(self) -> None:
         if not self.up:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,13 @@ import pytest
 from sre.actions.ports import Gateway
 from sre.actions.types import EngineDesired, FinishedRequest, Outcome, PoolDesired, RejectReason
 from sre.adapters.clock import SystemClock
+from sre.adapters.envoy.trust import LOG_SILENT_SECONDS
 from sre.errors import Unreachable
 from sre.settings.stack import StackSettings
-from sre.signals.types import CanaryVerdict
+from sre.signals.types import CanaryVerdict, Seen
 from sre.stack.gateway_names import open_gateway
 from sre.testing.gateway import FakeGateway
-from tests.gateway.harness import Bench, engine_settings, running
+from tests.gateway.harness import Bench, engine_settings, running, until
 
 ENGINES = engine_settings("a", "b")
 Answer = tuple[int, str | None]
@@ -49,6 +50,18 @@ class World(Protocol):
         """The clients of all open requests go away."""
         ...
 
+    async def poll_models(self) -> None:
+        """A client asks an engine for its list of models."""
+        ...
+
+    async def lose_log(self) -> None:
+        """The access log cannot be read any more, for longer than its pauses last while requests are open."""
+        ...
+
+    async def find_log(self) -> None:
+        """It can be read again."""
+        ...
+
     async def restart(self) -> None:
         """The gateway is killed and started again."""
         ...
@@ -70,8 +83,8 @@ class FakeWorld:
         arrival = self.fake.arrive("m")
         if arrival.request_id is None:
             return arrival.status, arrival.reason
-        self.fake.send(arrival.request_id, 100)
         status = int(how) if how.isdigit() else 200
+        self.fake.send(arrival.request_id, 100, status)
         detail = {"ok": "ok", "error": "error", "abort": "finish_abort", "cut": "cut"}.get(how, f"http_{how}")
         self.fake.end(arrival.request_id, detail, status)
         return status, None
@@ -93,6 +106,18 @@ class FakeWorld:
     async def leave(self) -> None:
         while self._open:
             self.fake.end(self._open.pop(), "client_abort")
+
+    async def poll_models(self) -> None:
+        request_id = self.fake.arrive("m", path="/v1/models").request_id
+        assert request_id is not None
+        self.fake.send(request_id, 100)
+        self.fake.end(request_id, "engine_free")
+
+    async def lose_log(self) -> None:
+        self.fake.log_seen = False
+
+    async def find_log(self) -> None:
+        self.fake.log_seen = True
 
     async def restart(self) -> None:
         self.fake.restart()
@@ -139,6 +164,18 @@ class EnvoyWorld:
         while self._open:
             self._open.pop().close()
 
+    async def poll_models(self) -> None:
+        async with self.bench.http.get(self.bench.envoy.url + "/v1/models") as response:
+            await response.read()
+
+    async def lose_log(self) -> None:
+        await self.gateway.in_flight_counts()
+        await self.bench.lose_log()
+        self.bench.clock.advance(LOG_SILENT_SECONDS)
+
+    async def find_log(self) -> None:
+        await self.bench.find_log()
+
     async def restart(self) -> None:
         self.bench.envoy.kill()
         await self.bench.envoy.start()
@@ -182,6 +219,17 @@ async def finished(world: World, count: int) -> list[FinishedRequest]:
             return out
         await asyncio.sleep(0.05)
     raise AssertionError(f"{len(out)} of {count} ended: {out}")
+
+
+def log_seen(world: World) -> Callable[[], Awaitable[bool]]:
+    """Look at the gateway as the guard does; whether all engines have outcomes."""
+
+    async def check() -> bool:
+        await world.gateway.in_flight_counts()
+        world.gateway.poll_log()
+        return set(world.gateway.outcomes()) == {"a", "b"}
+
+    return check
 
 
 class TestGateway:
@@ -277,7 +325,45 @@ class TestGateway:
                 outcome is Outcome.SUCCESS, outcome is Outcome.FAILURE, outcome is Outcome.NEUTRAL,
             )  # fmt: skip
             assert counts.consecutive_failures == (outcome is Outcome.FAILURE)
-            assert sum(r.value or 0 for r in world.gateway.sent_bytes().values()) == ended.bytes_sent
+            sent = sum(r.value or 0 for r in world.gateway.sent_bytes().values())
+            assert sent == (ended.bytes_sent if ended.status == 200 else 0)
+
+    async def test_answers_without_an_engine_step_are_no_progress(
+        self, short_dir: Path, make_world: WorldMaker
+    ) -> None:
+        async with make_world(short_dir) as world:
+            await world.poll_models()
+            await world.ask("400")
+            ended = await finished(world, 2)
+            assert [(r.detail, r.bytes_sent > 0) for r in ended] == [("engine_free", True), ("http_400", True)]
+            assert {name: r.value for name, r in world.gateway.sent_bytes().items()} == {"a": 0, "b": 0}
+
+    async def test_log_that_is_missing_while_engines_have_requests_says_nothing(
+        self, short_dir: Path, make_world: WorldMaker
+    ) -> None:
+        async with make_world(short_dir) as world:
+            await world.ask()
+            await finished(world, 1)
+            await world.hold()
+            assert set(world.gateway.outcomes()) == {"a", "b"}
+            await world.lose_log()
+            await world.gateway.in_flight_counts()
+            assert list(world.gateway.poll_log()) == []
+            assert world.gateway.outcomes() == {}
+            assert {n: r.seen for n, r in world.gateway.sent_bytes().items()} == dict.fromkeys("ab", Seen.UNREACHABLE)
+            await world.find_log()
+            await until(log_seen(world), "the log seen again")
+            assert sum(c.success for c in world.gateway.outcomes().values()) == 1
+            assert all(r.value is not None for r in world.gateway.sent_bytes().values())
+
+    async def test_silence_of_the_log_says_nothing_while_engines_have_no_requests(
+        self, short_dir: Path, make_world: WorldMaker
+    ) -> None:
+        async with make_world(short_dir) as world:
+            await world.hold()
+            await world.lose_log()
+            await world.leave()
+            await until(log_seen(world), "no request, hence no line awaited")
 
     async def test_client_abort_is_neutral_and_counted(self, short_dir: Path, make_world: WorldMaker) -> None:
         async with make_world(short_dir) as world:

@@ -22,6 +22,19 @@ from tests.conftest import log_tail, unused_port
 from tests.gateway.stub import StubEngine
 
 
+class HastyClock(SystemClock):
+    """The machine's clock, moved on by ``advance`` where a test would have to wait."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
 class RunningEnvoy:
     """Envoy under test. ``url`` is where clients connect."""
 
@@ -82,9 +95,14 @@ class Bench:
     """Everything a gateway test needs: engines by name, the running Envoy, the adapter, a client session."""
 
     def __init__(
-        self, envoy: RunningEnvoy, engines: dict[str, StubEngine], gateway: EnvoyGateway, http: aiohttp.ClientSession
+        self,
+        envoy: RunningEnvoy,
+        engines: dict[str, StubEngine],
+        gateway: EnvoyGateway,
+        http: aiohttp.ClientSession,
+        clock: HastyClock,
     ) -> None:
-        self.envoy, self.engines, self.gateway, self.http = envoy, engines, gateway, http
+        self.envoy, self.engines, self.gateway, self.http, self.clock = envoy, engines, gateway, http, clock
 
     def post(self, path: str = "/v1/completions", *, headers: dict[str, str] | None = None, **body: Any) -> Any:
         """POST a completion; use as ``async with``. Without ``model`` the first pool is asked."""
@@ -98,6 +116,20 @@ class Bench:
         async with self.post(path, headers=headers, **body) as response:
             text = await response.text()
             return response.status, {k.lower(): v for k, v in response.headers.items()}, text
+
+    async def lose_log(self) -> None:
+        """Put a folder where the access log was, and read what was still to be read of it."""
+        path = self.gateway.access_log
+        path.rename(path.with_name("lost"))
+        path.mkdir()
+        for _ in range(10):  # Envoy flushes every 0.1 s: between two flushes the reader leaves the old file
+            self.gateway.poll_log()
+            await asyncio.sleep(0.02)
+
+    async def find_log(self) -> None:
+        """Let Envoy write where it is read again."""
+        self.gateway.access_log.rmdir()
+        await self.gateway.observe()
 
     async def finished(self, count: int, timeout: float = 5.0) -> list[Any]:
         """Poll the log until ``count`` requests ended; return them in log order."""
@@ -124,7 +156,8 @@ async def running(
     stack = StackSettings(engines=engines, gateway=GatewaySettings(port=unused_port(), **gateway))
     stubs = {e.name: StubEngine(unused_port()) for e in engines}
     envoy = RunningEnvoy(root, stack, {name: ("127.0.0.1", s.port) for name, s in stubs.items()})
-    adapter = EnvoyGateway(envoy.paths, stack, SystemClock())
+    clock = HastyClock()
+    adapter = EnvoyGateway(envoy.paths, stack, clock)
     try:
         for stub in stubs.values():
             await stub.start()
@@ -132,7 +165,7 @@ async def running(
         if start:
             await envoy.start()
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-            yield Bench(envoy, stubs, adapter, http)
+            yield Bench(envoy, stubs, adapter, http, clock)
     finally:
         for stub in stubs.values():
             await stub.stop()

@@ -49,6 +49,27 @@ async def test_name_is_looked_up_again_and_a_new_address_goes_to_disk(tmp_path: 
     await book.close()
 
 
+async def test_look_up_changes_only_the_names_it_asked_for(tmp_path: Path) -> None:
+    """While DNS is asked, the supervisor gives another engine a new port."""
+    clock = ManualClock()
+    path = tmp_path / ADDRESSES
+    far = EngineAddress("192.0.2.1", 8000, "localhost:8000")
+    write_document(path, addresses_to_document({"far": far, "near": EngineAddress("127.0.0.1", 9001)}))
+    book = AddressBook(tmp_path, external(8000), clock)
+    book.reload()
+    clock.advance(LOOKUP_SECONDS)
+    book.look_up_when_due()
+    assert book._lookup is not None
+    write_document(path, addresses_to_document({"far": far, "near": EngineAddress("127.0.0.1", 9002)}))
+    await book._lookup
+    book.reload()
+    assert book.current == {
+        "far": EngineAddress("127.0.0.1", 8000, "localhost:8000"),
+        "near": EngineAddress("127.0.0.1", 9002),
+    }
+    await book.close()
+
+
 async def test_failed_look_up_keeps_the_old_address(tmp_path: Path) -> None:
     clock = ManualClock()
     path = tmp_path / ADDRESSES

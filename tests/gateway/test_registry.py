@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from sre.actions.types import Outcome
 from sre.adapters.envoy.admin import rename_log
+from sre.adapters.envoy.judgement import JUDGED_PATHS
 from sre.adapters.envoy.line import FIELDS, parse
 from sre.adapters.envoy.registry import LOST_SECONDS, MAX_OPEN, SILENT_SECONDS, RequestRegistry
 from sre.adapters.envoy.tail import LogTail
@@ -80,11 +82,30 @@ def test_refusal_of_ours_belongs_to_no_engine_and_names_its_pool() -> None:
     assert r.outcomes() == {"a": OutcomeCounts(), "b": OutcomeCounts()}
 
 
-def test_silence_of_a_broken_filter_is_no_consent() -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [{"end": "-"}, {"end": "ok"}, {"end": "error"}, {"end": "no_finish"}, {"status": 500, "end": "-"},
+     {"status": 504, "end": "-", "flags": "UT"}, {"end": "error", "flags": "DC"}, {"end": "-", "flags": "UPE"}],
+)  # fmt: skip
+def test_with_a_broken_filter_neither_good_nor_bad_completions_count(fields: dict[str, Any]) -> None:
+    """Its silence is no consent, and failures without the successes beside them would be a ratio of 1."""
     r = registry()
     r.filter_works = False
-    found = [r.feed(line(end=end), 1.0) for end in ("-", "ok", "error")]
-    assert [f and f.detail for f in found] == ["unjudged", "ok", "error"]
+    r.feed(line(type="UpstreamEnd", upstream="127.0.0.1:9002", status=503, flags="UF", end="-"), 1.0)
+    found = r.feed(line(attempts=2, **fields), 1.0)
+    assert found is not None
+    assert (found.outcome, found.detail) == (Outcome.NEUTRAL, "unjudged")
+    assert r.outcomes() == {"a": OutcomeCounts(neutral=1), "b": OutcomeCounts()}
+
+
+def test_what_needs_no_filter_is_judged_without_it() -> None:
+    r = registry()
+    r.filter_works = False
+    found = [
+        r.feed(line(end="-", **fields), 1.0)
+        for fields in ({"path": "/v1/embeddings"}, {"path": "/v1/embeddings", "status": 500}, {"status": 400})
+    ]
+    assert [f and f.detail for f in found] == ["ok", "http_500", "http_400"]
 
 
 def test_failures_in_a_row_survive_neutral_outcomes_and_end_with_a_success() -> None:
@@ -144,6 +165,29 @@ def test_sent_bytes_count_each_byte_once() -> None:
     r.feed(line(bytes_sent=400), 1.0)
     r.feed(line(id="r-2", bytes_sent=50), 1.0)
     assert {name: reading.value for name, reading in r.sent_bytes(3.0).items()} == {"a": 450, "b": 0}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"path": "/v1/models"}, {"path": "/v1/models?x=1"}, {"path": "/version"}, {"path": "/tokenize"},
+     {"path": "/health"}, {"status": 400}, {"status": 404, "path": "/v1/chat/completions"},
+     {"status": 503, "end": "queue_full"}, {"status": 500}, {"status": 504, "flags": "UT"}],
+)  # fmt: skip
+def test_answers_that_flow_through_a_total_hang_are_no_progress(fields: dict[str, Any]) -> None:
+    r = registry()
+    r.feed(start(path=fields.get("path", "/v1/completions")), 1.0)
+    r.feed(progress(**({"bytes_sent": 100} | fields)), 1.0)
+    r.feed(line(**fields), 1.0)
+    assert r.sent_bytes(2.0)["a"].value == 0
+
+
+@pytest.mark.parametrize("path", sorted(JUDGED_PATHS))
+def test_bytes_of_an_open_request_count_once_its_status_is_known(path: str) -> None:
+    r = registry()
+    r.feed(progress(status=0, bytes_sent=0, path=path), 1.0)
+    assert r.sent_bytes(1.0)["a"].value == 0
+    r.feed(progress(bytes_sent=100, path=path), 1.0)
+    assert r.sent_bytes(1.0)["a"].value == 100
 
 
 def test_history_opens_requests_but_counts_nothing() -> None:

@@ -138,13 +138,15 @@ class AddressBook:
 
     async def _look_up(self) -> None:
         try:
-            addresses = dict(self.current)
+            found: dict[str, EngineAddress] = {}
             for name, (host, port) in self._names.items():
                 ip = await asyncio.to_thread(resolve, host)
                 if ip is not None:
-                    addresses[name] = EngineAddress(ip, port, _host_header(host, port))
-            if addresses != self.current:
-                write_document(self._path, addresses_to_document(addresses))
+                    found[name] = EngineAddress(ip, port, _host_header(host, port))
+            # Read now: while DNS was asked, the supervisor may have given other engines new ports.
+            addresses = addresses_from_document(read_document(self._path))
+            if addresses is not None and addresses != addresses | found:
+                write_document(self._path, addresses_to_document(addresses | found))
         except StateError:
             pass  # the next look-up tries again; until then the old address stays
         finally:

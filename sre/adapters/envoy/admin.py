@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -57,14 +57,23 @@ class AdminClient:
         """Return the JSON object at ``path``. Raises MalformedResponse when it is none."""
         body = await self.request("GET", path)
         try:
-            return cast(dict[str, Any], json.loads(body))
+            document = json.loads(body)
         except ValueError as error:
-            raise MalformedResponse(self.system, f"{path} is not JSON; is this Envoy 1.31 or later?") from error
+            raise self._malformed(path) from error
+        if not isinstance(document, dict):
+            raise self._malformed(path)
+        return document
+
+    def _malformed(self, path: str) -> MalformedResponse:
+        return MalformedResponse(self.system, f"{path} has another form than expected; is this Envoy 1.31 or later?")
 
     async def runtime(self) -> dict[str, str]:
-        """Return the final value of every runtime key."""
-        entries = (await self.json("/runtime"))["entries"]
-        return {key: str(entry["final_value"]) for key, entry in entries.items()}
+        """Return the final value of every runtime key. Raises MalformedResponse when they are not there."""
+        document = await self.json("/runtime")
+        try:
+            return {key: str(entry["final_value"]) for key, entry in document["entries"].items()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._malformed("/runtime") from error
 
     async def clear_overrides(self, keys: list[str]) -> None:
         """Remove ``keys`` from the admin layer, which would win over ours."""
@@ -77,9 +86,12 @@ class AdminClient:
         return {name: value.strip().strip('"') for name, _, value in pairs if name}
 
     async def hosts(self) -> Mapping[str, list[dict[str, Any]]]:
-        """Return the host statuses of every cluster."""
+        """Return the host statuses of every cluster. Raises MalformedResponse when they have no names."""
         clusters = await self.json("/clusters?format=json")
-        return {c["name"]: c.get("host_statuses", []) for c in clusters.get("cluster_statuses", [])}
+        try:
+            return {c["name"]: c.get("host_statuses", []) for c in clusters.get("cluster_statuses", [])}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._malformed("/clusters") from error
 
     def peer(self) -> str:
         """

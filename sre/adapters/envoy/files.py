@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from importlib.resources import files
@@ -37,7 +38,8 @@ def write_document(path: Path, document: Document) -> None:
             file.write("\n")
         os.rename(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise StateError(
             f"gateway file {path}: cannot be written: {error.strerror or error}; free the disk or fix its permissions"
         ) from error

@@ -19,8 +19,9 @@ from sre.adapters.envoy.files import (
     write_document,
 )
 from sre.adapters.envoy.probe import probe
-from sre.adapters.envoy.registry import RequestRegistry
+from sre.adapters.envoy.registry import NO_COUNTS, RequestRegistry
 from sre.adapters.envoy.tail import LogTail
+from sre.adapters.envoy.trust import FilterTrust, LogWatch
 from sre.clock import Clock
 from sre.errors import DependencyError, Rejected, StateError, Unreachable
 from sre.settings.paths import StatePaths
@@ -86,6 +87,8 @@ class EnvoyGateway:
         self._log = LogTail(self.access_log, HISTORY_BYTES)
         self._log_epoch: str | None = None
         self._history = True
+        self._filter = FilterTrust()
+        self._watch = LogWatch()
         self.registry = RequestRegistry({}, {pool_cluster(p): p for p in stack.pools})
         self._load_addresses()
 
@@ -234,7 +237,7 @@ class EnvoyGateway:
         rejected = sum(int(v) for k, v in stats.items() if k.endswith((".update_rejected", ".update_failure")))
         versions = {_version_stat(p): str(d["version_info"]) for p, d in self._written.items() if "version_info" in d}
         self._drifted |= any(stats.get(name) != version for name, version in versions.items())
-        self.registry.filter_works = stats.get("http.gw.lua.errors", "0") == "0"
+        self.registry.filter_works = self._filter.works(epoch, int(stats.get("http.gw.lua.errors", "0")))
         await self._rotate()
         self._book.look_up_when_due()
         active = stats.get("http.gw.downstream_rq_active")
@@ -270,6 +273,7 @@ class EnvoyGateway:
                 active = [s.get("value", 0) for s in host.get("stats", []) if s.get("name") == "rq_active"]
                 if engine is not None and active:
                     counts[engine] = Reading.of(float(active[0]), at)
+        self._watch.counted(sum(reading.value or 0 for reading in counts.values()), at)
         return counts
 
     def poll_log(self) -> Sequence[FinishedRequest]:
@@ -280,8 +284,10 @@ class EnvoyGateway:
         except Unreachable:
             epoch = None
         finished = []
+        gained, odd_before = 0, self.registry.odd_lines
         for _ in range(POLL_READS):
             lines = self._log.read(POLL_BYTES)
+            gained += len(lines)
             for line in lines:
                 ended = self.registry.feed(line, now, history=self._history)
                 if ended is not None:
@@ -289,9 +295,11 @@ class EnvoyGateway:
             if not lines:
                 break
         self._history = False
+        self._watch.read(gained - (self.registry.odd_lines - odd_before), now)
         if epoch is not None and epoch != self._log_epoch:
             if self._log_epoch is not None:
                 self.registry.suspect_all()
+                self._watch.restarted()
             self._log_epoch = epoch
         finished.extend(self.registry.expire(now))
         return finished
@@ -300,10 +308,15 @@ class EnvoyGateway:
         return self.registry.in_flight(self._clock.monotonic())
 
     def outcomes(self) -> Mapping[str, OutcomeCounts]:
-        return self.registry.outcomes()
+        if not self._watch.seen:
+            return {}
+        return {e.name: NO_COUNTS for e in self._stack.engines} | self.registry.outcomes()
 
     def sent_bytes(self) -> Mapping[str, Reading]:
-        return self.registry.sent_bytes(self._clock.monotonic())
+        now = self._clock.monotonic()
+        if not self._watch.seen:
+            return {e.name: Reading.missing(now, Seen.UNREACHABLE) for e in self._stack.engines}
+        return {e.name: Reading.of(0.0, now) for e in self._stack.engines} | self.registry.sent_bytes(now)
 
     async def probe(
         self, engine: str, generation: int, *, first_token_timeout_seconds: float, timeout_seconds: float

@@ -24,6 +24,8 @@ GATEWAY_REFUSED = {
     "UO": "concurrency_limit", "UH": "no_healthy_upstream", "NR": "no_route", "NC": "no_route", "RL": "rate_limited",
 }  # fmt: skip
 """Envoy's flags for refusals before an engine was asked."""
+UNJUDGED = "unjudged"
+"""The outcome filter was not trusted when the request ended."""
 REFUSED_STATUS = {413: "body_too_large", 429: "rate_limited", 431: "headers_too_large", 408: "request_timeout"}
 
 
@@ -60,13 +62,31 @@ def _failure(detail: str) -> Judgement:
     return Judgement(Outcome.FAILURE, detail)
 
 
+def is_completion(line: LogLine) -> bool:
+    """Whether the request is one that the outcome filter judges."""
+    return line.path.partition("?")[0] in JUDGED_PATHS
+
+
+def shows_progress(line: LogLine) -> bool:
+    """Whether the bytes sent so far come from engine steps: refusals and lists of models flow through a total hang."""
+    return line.status == 200 and is_completion(line)
+
+
 def judge(line: LogLine, *, filter_works: bool = True) -> Judgement:
     """
     Return the verdict on the request whose end ``line`` reports.
 
     Args:
-        filter_works: False: the outcome filter reported errors of its own, so that its silence is no consent.
+        filter_works: False: the outcome filter reported errors of its own. Its silence about a whole document is then
+            no consent; so that the failures do not stand alone, no completion is judged at all.
     """
+    verdict = _judge(line)
+    if not filter_works and verdict.outcome is not Outcome.NEUTRAL and is_completion(line):
+        return _neutral(UNJUDGED)
+    return verdict
+
+
+def _judge(line: LogLine) -> Judgement:
     path = line.path.partition("?")[0]
     if line.route is not None and line.route != BATCH_ROUTE:
         return _refused(line.route.partition("@")[0])
@@ -92,15 +112,13 @@ def judge(line: LogLine, *, filter_works: bool = True) -> Judgement:
     if line.flags & ENGINE_CUT and (line.end is None or path not in JUDGED_PATHS):
         return _failure("cut")
     if path in JUDGED_PATHS:
-        return _completion(line, filter_works=filter_works)
+        return _completion(line)
     if path in ENGINE_FREE_PATHS:
         return _neutral("engine_free")
     return Judgement(Outcome.SUCCESS, "ok")
 
 
-def _completion(line: LogLine, *, filter_works: bool = True) -> Judgement:
-    if line.end is None and not filter_works:
-        return _neutral("unjudged")
+def _completion(line: LogLine) -> Judgement:
     if line.end is None or line.end == "ok":
         return Judgement(Outcome.SUCCESS, "ok")
     if line.end == "opaque":

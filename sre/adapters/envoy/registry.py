@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sre.actions.types import FinishedRequest, InFlightRequest, Outcome
-from sre.adapters.envoy.judgement import Judgement, judge
+from sre.adapters.envoy.judgement import Judgement, is_completion, judge, shows_progress
 from sre.adapters.envoy.line import LogLine, parse
 from sre.signals.types import OutcomeCounts, Reading
 
@@ -43,7 +43,7 @@ class RequestRegistry:
         pools: Pool by cluster name.
         odd_lines: Lines that were no request, e.g. torn by a crash.
         dropped: Open requests given up without having seen their end.
-        filter_works: False: the outcome filter reported errors; answers without its word are not judged.
+        filter_works: False: the outcome filter reported errors; completions are not judged.
     """
 
     def __init__(self, engines: Mapping[str, str], pools: Mapping[str, str]) -> None:
@@ -101,7 +101,7 @@ class RequestRegistry:
             self.dropped += 1
 
     def _count_bytes(self, engine: str | None, line: LogLine, known: _Open | None) -> None:
-        if engine is not None:
+        if engine is not None and shows_progress(line):
             before = known.line.bytes_sent if known is not None and known.engine == engine else 0
             self._sent[engine] += max(0, line.bytes_sent - before)
 
@@ -111,8 +111,9 @@ class RequestRegistry:
         if history:
             return None
         verdict = judge(line, filter_works=self.filter_works)
-        for failed in tries[: max(0, line.attempts - 1)]:
-            self._count(failed, RETRIED)
+        if self.filter_works or not is_completion(line):
+            for failed in tries[: max(0, line.attempts - 1)]:
+                self._count(failed, RETRIED)
         engine = None if verdict.refused else self._engine(line)
         if engine is not None:
             self._count(engine, verdict)
@@ -192,5 +193,5 @@ class RequestRegistry:
         return {name: self._counts.get(name, NO_COUNTS) for name in self.engines.values()} | self._counts
 
     def sent_bytes(self, now: float) -> dict[str, Reading]:
-        """Return the answer bytes so far, by engine name."""
+        """Return the bytes of completions so far, by engine name; other answers need no engine step."""
         return {name: Reading.of(float(self._sent[name]), now) for name in {*self.engines.values(), *self._sent}}
