@@ -17,24 +17,24 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from sre.actions.ports import Gateway, IncidentRecorder, StateStore, Supervisor
-from sre.actions.records import JournalEntry, OutboxMessage
-from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest, Message
+from sre.actions.records import OutboxMessage
+from sre.actions.types import GatewayDesired, Message
 from sre.breaker.decide import Decision, decide
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
-from sre.breaker.machine import EngineBreaker
 from sre.breaker.manual import Command, obey, pause
 from sre.breaker.memory import Memory
 from sre.breaker.policy import Policy
 from sre.breaker.records import Records
-from sre.breaker.state import GuardState, Incident, Pause, StateVersionError, decode, encode
+from sre.breaker.state import GuardState, Pause, StateVersionError, decode, encode
 from sre.clock import Clock
+from sre.control.guard_effects import Evidence, GuardEffects, Listener, Notebook, tell
 from sre.control.observe import Observer
 from sre.errors import DependencyError, SreError, StateError
 from sre.signals.codec import to_json
-from sre.signals.types import CanaryResult, Snapshot
+from sre.signals.types import Snapshot
 
 log = logging.getLogger("sre.guard")
 
@@ -43,29 +43,8 @@ E = TypeVar("E", bound=Effect)
 COMMIT_SECONDS = 5.0
 """A commit slower than this is taken for a stuck disk: the guard stops acting until the disk answers."""
 
-EVIDENCE_SECONDS = 10.0
-"""A process in an uninterruptible state can hold up whoever reads its /proc; the restart does not wait for that."""
-
 TRACE_SNAPSHOTS = 300
 """Snapshots kept for the incident folder: five minutes of ticks."""
-
-
-class Evidence(Protocol):
-    """What is worth keeping before a process is ended. Never raises; bounded in time."""
-
-    async def __call__(self, engine: str) -> dict[str, str]: ...
-
-
-class Listener(Protocol):
-    """Told of what happened; the exporter implements it."""
-
-    def ticked(
-        self, seconds: float, snapshot: Snapshot, decision: Decision, finished: Sequence[FinishedRequest]
-    ) -> None: ...
-    def canary(self, result: CanaryResult, pool: str) -> None: ...
-    def acted(self, action: str, outcome: str) -> None: ...
-    def failed(self, boundary: str) -> None: ...
-    def opened(self, scope: str, target: str, reason: str, incident: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +83,9 @@ class Guard:
         wake_delivery: Callable[[], None] | None = None,
         commit_seconds: float = COMMIT_SECONDS,
     ) -> None:
-        self._observer, self._gateway, self._supervisor = observer, gateway, supervisor
-        self._store, self._incidents, self._policy, self._clock = store, incidents, policy, clock
-        self._boot_id, self._evidence, self._listener = boot_id, evidence, listener
+        self._observer, self._gateway = observer, gateway
+        self._store, self._policy, self._clock = store, policy, clock
+        self._boot_id, self._listener = boot_id, listener
         self._tick_seconds, self._record = tick_seconds, record
         self._page_unstored, self._wake_delivery = page_unstored, wake_delivery
         self._outage_wall: float | None = None
@@ -116,10 +95,19 @@ class Guard:
         self._commit: asyncio.Future[None] | None = None
         self._turn = asyncio.Lock()
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._updates: list[Callable[[GuardState], GuardState]] = []
-        self._notes: list[JournalEntry] = []
-        self._contexts: dict[str, list[InFlightRequest]] = {}
-        self._failing: set[str] = set()
+        self._notebook = Notebook(clock, listener)
+        self._effects = GuardEffects(
+            guard=self,
+            gateway=gateway,
+            supervisor=supervisor,
+            incidents=incidents,
+            observer=observer,
+            evidence=evidence,
+            listener=listener,
+            notebook=self._notebook,
+            clock=clock,
+            release=self._release,
+        )
         self._apply_failure: DependencyError | StateError | None = None
         self.state = self._load()
         self._stored = self.state
@@ -167,7 +155,7 @@ class Guard:
             # While there is a problem, every tick tries to write: that is how its end is seen.
             at, wall = self._clock.monotonic(), self._clock.wall()
             text = json.dumps(encode(decision.state, boot_id=self._boot_id, at=at, wall=wall))
-        notes = tuple(self._notes)
+        notes = tuple(self._notebook.entries)
         journal = (*notes, *decision.journal)
         if text is None and not journal and not decision.outbox:
             return True
@@ -185,7 +173,7 @@ class Guard:
         except StateError as error:
             self._store_failed(str(error))
             return False
-        self._notes = self._notes[len(notes) :]
+        self._notebook.entries = self._notebook.entries[len(notes) :]
         self._stored = decision.state
         if self._problem is not None:
             log.warning("state can be written again; the guard acts again")
@@ -200,7 +188,7 @@ class Guard:
             return
         self.state, written = self._late
         self._stored = self.state
-        self._notes = self._notes[written:]
+        self._notebook.entries = self._notebook.entries[written:]
         log.warning("a write that was given up is on disk after all; the guard goes on from there")
 
     def _store_failed(self, problem: str) -> None:
@@ -239,9 +227,9 @@ class Guard:
         started = self._clock.monotonic()
         snapshot = await self._observer.snapshot()
         async with self._turn:
-            for update in self._updates:
+            for update in self._notebook.updates:
                 self.state = update(self.state)
-            self._updates.clear()
+            self._notebook.updates.clear()
             self.snapshot = snapshot
             self.trace.append(snapshot)
             decision = decide(self.state, self.memory, snapshot, self._policy)
@@ -262,11 +250,11 @@ class Guard:
             return False
         self.state, self.memory, self.decision = decision.state, decision.memory, decision
         for entry in decision.journal:
-            self._tell(entry)
+            tell(entry, self._listener)
         for effect in decision.effects:
-            if isinstance(effect, SaveContexts) and effect.incident_id not in self._contexts:
+            if isinstance(effect, SaveContexts) and effect.incident_id not in self._effects.contexts:
                 # Taken at the trip itself: a moment later the first of them may have ended.
-                self._contexts[effect.incident_id] = list(self._gateway.in_flight())
+                self._effects.contexts[effect.incident_id] = list(self._gateway.in_flight())
         if ordered or self.state.pause is None:
             await self._apply(decision.desired)
         if decision.outbox and self._wake_delivery is not None:
@@ -300,12 +288,6 @@ class Guard:
         """Once per outage, scope, reason and hour: not once a tick, and not once for ever."""
         what = f"{message.scope}/{message.reason}/{self._clock.wall() // 3600:.0f}"
         return f"unstored-{self._outage_wall or 0:.0f}-{zlib.crc32(what.encode()):08x}"
-
-    def _tell(self, entry: JournalEntry) -> None:
-        log.info("%s %s: %s %s", entry.kind, entry.target, entry.reason, json.dumps(entry.data))
-        if entry.kind == "transition" and entry.data.get("to") == "open":
-            incident = entry.data.get("from") == "closed"
-            self._listener.opened("engine", entry.target, str(entry.data.get("reason", "unknown")), incident)
 
     async def order(self, command: Command) -> Decision:
         """
@@ -373,32 +355,34 @@ class Guard:
             changed = await self._gateway.apply(desired)
         except (DependencyError, StateError) as error:
             self._apply_failure = error
-            self._fail("gateway", "apply", str(error))
+            self._notebook.fail("gateway", "apply", str(error))
             return
         except Exception as error:
             log.exception("gateway: apply failed")
             self._apply_failure = StateError(f"gateway: {type(error).__name__}: {error}")
-            self._fail("gateway", "apply", f"{type(error).__name__}: {error}")
+            self._notebook.fail("gateway", "apply", f"{type(error).__name__}: {error}")
             return
-        self._failing.discard("gateway/apply")
+        self._notebook.recovered("gateway", "apply")
         if changed:
             milliseconds = round((self._clock.monotonic() - began) * 1000, 1)
             for pool in desired.pools:
                 self._listener.acted("refuse" if pool.reject_percent else "admit", "applied")
             reject = {p.pool: p.reject_percent for p in desired.pools}
-            self._note("applied", "gateway", "confirmed", "gateway", {"milliseconds": milliseconds, "reject": reject})
+            self._notebook.note(
+                "applied", "gateway", "confirmed", "gateway", {"milliseconds": milliseconds, "reject": reject}
+            )
 
     def _start(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
                 case StartCanary():
-                    self._spawn(("canary", effect.engine), self._canary, effect)
+                    self._spawn(("canary", effect.engine), self._effects.canary, effect)
                 case SaveContexts():
-                    self._spawn(("contexts", effect.incident_id), self._save_contexts, effect)
+                    self._spawn(("contexts", effect.incident_id), self._effects.save_contexts, effect)
                 case RestartEngine():
-                    self._spawn(("restart", effect.engine), self._restart, effect)
+                    self._spawn(("restart", effect.engine), self._effects.restart, effect)
                 case CloseIncident():
-                    self._spawn(("close", effect.incident_id), self._close_incident, effect)
+                    self._spawn(("close", effect.incident_id), self._effects.close_incident, effect)
 
     def _spawn(self, key: object, work: Callable[[E], Awaitable[None]], effect: E) -> None:
         """Run ``work`` on ``effect`` unless the same is under way."""
@@ -418,53 +402,6 @@ class Guard:
             log.exception("effect failed")
             self._listener.failed("effect")
 
-    async def _canary(self, effect: StartCanary) -> None:
-        result = await self._gateway.probe(
-            effect.engine,
-            effect.number,
-            first_token_timeout_seconds=effect.first_token_timeout_seconds,
-            timeout_seconds=effect.timeout_seconds,
-        )
-        self._observer.canaries[effect.engine] = result
-        engine = self.snapshot.engines.get(effect.engine) if self.snapshot else None
-        self._listener.canary(result, engine.pool if engine else "")
-
-    async def _save_contexts(self, effect: SaveContexts) -> None:
-        """Contexts to disk, then the page may go. If the disk refuses, the page goes without them."""
-        identifier = effect.incident_id
-        requests = self._contexts.get(identifier, [])
-        incident = self.state.incidents.get(effect.engine)
-        try:
-            facts = self._facts(effect, incident)
-            await asyncio.to_thread(self._incidents.open, identifier, facts)
-            count = await asyncio.to_thread(self._incidents.write_contexts, identifier, requests)
-            trace = "\n".join(json.dumps(to_json(s)) for s in list(self.trace)[-120:])
-            await asyncio.to_thread(self._incidents.write_evidence, identifier, "trace.jsonl", trace)
-        except (StateError, OSError) as error:
-            self._fail(effect.engine, "contexts", str(error), identifier)
-            await self._release(identifier)
-            return
-        self._failing.discard(f"{effect.engine}/contexts")
-        self._contexts.pop(identifier, None)
-        self._note("applied", effect.engine, "contexts_saved", "contexts", {"requests": count}, identifier)
-        self._listener.acted("contexts", "applied")
-        self._updates.append(lambda s: _with_incident(s, effect.engine, identifier, contexts_saved=True))
-        await self._release(identifier)
-
-    def _facts(self, effect: SaveContexts, incident: Incident | None) -> dict[str, object]:
-        breaker = self.state.breakers.get(effect.engine, EngineBreaker())
-        pool = incident.pool if incident else ""
-        return {
-            "engine": effect.engine,
-            "pool": pool,
-            "scope": f"engine {effect.engine} (pool {pool})",
-            "reason": incident.reason if incident else None,
-            "severity": "page",
-            "detail": breaker.detail,
-            "opened_wall": incident.opened_wall if incident else None,
-            "fault_since_monotonic": breaker.fault_since,
-        }
-
     async def _release(self, identifier: str) -> None:
         store = self._store
         if store is None:
@@ -477,66 +414,6 @@ class Guard:
             log.error("%s", error)
         if self._wake_delivery is not None:
             self._wake_delivery()
-
-    async def _restart(self, effect: RestartEngine) -> None:
-        """Evidence first: a restart destroys it."""
-        supervisor = self._supervisor
-        if supervisor is None:
-            self._fail(effect.engine, "restart", "no supervisor to ask", effect.incident_id)
-            return
-        kept: list[str] = []
-        try:
-            taken = await asyncio.wait_for(self._evidence(effect.engine), EVIDENCE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - no evidence is worth more than the engine's recovery
-            self._fail(effect.engine, "evidence", f"not taken: {type(error).__name__}: {error}", effect.incident_id)
-            taken = {}
-        for name, text in taken.items():
-            try:
-                await asyncio.to_thread(self._incidents.write_evidence, effect.incident_id, name, text)
-                kept.append(name)
-            except (StateError, OSError) as error:
-                self._fail(effect.engine, "evidence", str(error), effect.incident_id)
-        self._note("applied", effect.engine, "evidence_taken", "evidence", {"files": kept}, effect.incident_id)
-        try:
-            done = await supervisor.restart(effect.engine, effect.expected, effect.reason)
-        except DependencyError as error:
-            # The intent stands and its budget is charged once; the next tick asks again.
-            self._fail(effect.engine, "restart", str(error), effect.incident_id)
-            return
-        reason = "restarted" if done else "already_replaced"
-        self._note("applied", effect.engine, reason, "restart", {"pid": effect.expected.pid}, effect.incident_id)
-        self._listener.acted("restart", "applied")
-        self._updates.append(lambda s: _with_incident(s, effect.engine, effect.incident_id, restart_done=True))
-
-    async def _close_incident(self, effect: CloseIncident) -> None:
-        await asyncio.to_thread(self._incidents.resolve, effect.incident_id, at_wall=self._clock.wall())
-
-    # ---- records ----------------------------------------------------------------------------------------------------
-
-    def _note(
-        self, kind: str, target: str, reason: str, action: str, data: dict[str, object], incident: str | None = None
-    ) -> None:
-        """Add a journal entry to the next commit."""
-        entry = JournalEntry(
-            kind=kind,
-            target=target,
-            reason=reason,
-            action=action,
-            at_wall=self._clock.wall(),
-            at_monotonic=self._clock.monotonic(),
-            incident_id=incident,
-            data=data,
-        )
-        self._tell(entry)
-        self._notes.append(entry)
-
-    def _fail(self, target: str, action: str, problem: str, incident: str | None = None) -> None:
-        """Record a failure once per stretch of failing, not once per tick."""
-        self._listener.acted(action, "failed")
-        key = f"{target}/{action}"
-        if key not in self._failing:
-            self._failing.add(key)
-            self._note("failed", target, f"{action}_failed", action, {"problem": problem}, incident)
 
     async def settled(self) -> None:
         """Return when no effect is under way. Canaries and restarts end by their own deadlines."""
@@ -559,23 +436,3 @@ def _fitted(state: GuardState, ramp_steps: int) -> GuardState:
         for name, b in state.breakers.items()
     }
     return replace(state, breakers=fitted)
-
-
-def _with_incident(
-    state: GuardState,
-    engine: str,
-    identifier: str,
-    *,
-    contexts_saved: bool | None = None,
-    restart_done: bool | None = None,
-) -> GuardState:
-    """Return ``state`` with the incident changed, or as it is when that incident is over."""
-    incident = state.incidents.get(engine)
-    if incident is None or incident.id != identifier:
-        return state
-    incident = replace(
-        incident,
-        contexts_saved=incident.contexts_saved if contexts_saved is None else contexts_saved,
-        restart_done=incident.restart_done if restart_done is None else restart_done,
-    )
-    return replace(state, incidents={**state.incidents, engine: incident})
