@@ -41,7 +41,7 @@ def _engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[EngineProc
 
 @pytest.fixture(scope="session", params=KINDS)
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    """One engine for all tests of the contract; the last one ends it."""
+    """One engine for all contracts; test_engine_sigterm.py, the last of them, ends it."""
     yield from _engine(request, tmp_path_factory.mktemp("engine"))
 
 

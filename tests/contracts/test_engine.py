@@ -11,8 +11,6 @@ import http.client
 import json
 import os
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +23,7 @@ import requests
 from sre.metrics import vllm
 from sre.metrics.vllm import Kind, Metric
 from tests.conftest import WaitUntil
-from tests.support.engines import EngineProcess
+from tests.support.engines import EngineProcess, Exchange
 from tests.support.vllm import MAX_MODEL_LEN
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -54,7 +52,6 @@ class Stream:
         body |= {"messages": MESSAGES} if "chat" in path else {"prompt": "Hello there"}
         self._connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=120)
         self._connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
-        self._socket = self._connection.sock  # the connection forgets it when the answer says "close"
         self._answer = self._connection.getresponse()
         self.status = self._answer.status
         self.lines: list[str] = []
@@ -79,43 +76,11 @@ class Stream:
         reason: str | None = last["choices"][0]["finish_reason"]
         return reason
 
-    def close(self) -> None:
-        """Go away in the middle, as a client does."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._finish(10)
-
     def _finish(self, timeout: float) -> None:
         self._thread.join(timeout)
         assert not self._thread.is_alive()
         self._answer.close()
         self._connection.close()
-
-
-class Exchange:
-    """A completion on a bare connection: what came back so far, and the choice to hang up."""
-
-    def __init__(self, engine: EngineProcess, tokens: int, stream: bool) -> None:
-        body = {"prompt": "x", "max_tokens": tokens, "ignore_eos": True, "stream": stream}
-        data = json.dumps(body).encode()
-        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        self._socket = socket.create_connection(("127.0.0.1", engine.port))
-        self._socket.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        self.received = b""
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := self._socket.recv(65536):
-                self.received += data
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-        self._socket.close()
 
 
 @pytest.fixture
@@ -409,10 +374,13 @@ def test_http_metrics_group_the_status_and_leave_probes_out(engine: EngineProces
 
 def test_a_client_that_goes_away_ends_its_requests_uncounted(engine: EngineProcess, wait_until: WaitUntil) -> None:
     aborted = engine.value("vllm:request_success_total", finished_reason="abort")
-    stream = Stream(engine, ENDLESS, n=8)
-    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 8, PATIENCE_SECONDS)
-    assert engine.get("/load").json() == {"server_load": 1}
-    stream.close()
+    exchange = Exchange(engine, ENDLESS, n=8)
+    try:
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 8, PATIENCE_SECONDS)
+        assert engine.get("/load").json() == {"server_load": 1}
+    finally:
+        exchange.close()
+    assert exchange.received == b""
     wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0, PATIENCE_SECONDS)
     wait_until(lambda: engine.get("/load").json() == {"server_load": 0}, PATIENCE_SECONDS)
     assert engine.value("vllm:request_success_total", finished_reason="abort") == aborted
@@ -453,17 +421,20 @@ def test_pause_abort_lets_new_requests_hang_until_resume(
 
 
 def test_pause_keep_freezes_running_requests(engine: EngineProcess, wait_until: WaitUntil) -> None:
-    running = _running_stream(engine, wait_until, ENDLESS)
-    assert engine.post("/pause?mode=keep").json() == {"status": "paused"}
+    exchange = Exchange(engine, ENDLESS)
     try:
-        wait_until(_flat(engine), PATIENCE_SECONDS)
-        steps = engine.value(STEPS)
-        assert engine.value(vllm.REQUESTS_RUNNING.sample) == 1
-        assert "[DONE]" not in running.lines[-1]
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 1, PATIENCE_SECONDS)
+        assert engine.post("/pause?mode=keep").json() == {"status": "paused"}
+        try:
+            wait_until(_flat(engine), PATIENCE_SECONDS)
+            steps = engine.value(STEPS)
+            assert engine.value(vllm.REQUESTS_RUNNING.sample) == 1
+            assert exchange.received == b""
+        finally:
+            engine.post("/resume")
+        wait_until(lambda: engine.value(STEPS) > steps, PATIENCE_SECONDS)
     finally:
-        engine.post("/resume")
-    wait_until(lambda: engine.value(STEPS) > steps, PATIENCE_SECONDS)
-    running.close()
+        exchange.close()
     wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0, PATIENCE_SECONDS)
 
 
@@ -508,54 +479,25 @@ def test_reset_prefix_cache(engine: EngineProcess) -> None:
 def test_a_stopped_core_looks_healthy_and_stalls_and_loses_nothing(
     engine: EngineProcess, pool: ThreadPoolExecutor, wait_until: WaitUntil
 ) -> None:
-    core = engine.core_pid
-    whole = pool.submit(engine.complete, LONG)
-    stream = _running_stream(engine, wait_until, LONG)
+    core, steps = engine.core_pid, engine.value(STEPS)
     os.kill(core, signal.SIGSTOP)
     try:
-        wait_until(_flat(engine), PATIENCE_SECONDS)
-        received = len(stream.lines)
-        new = pool.submit(engine.complete, 3)
-        for path in ("/health", "/ping", "/v1/models", "/metrics", "/version"):
-            assert engine.get(path, timeout=5).status_code == 200
+        whole = [pool.submit(engine.complete, 20) for _ in range(2)]
+        stream = Stream(engine, 20)
         wait_until(lambda: engine.get("/load").json() == {"server_load": 3}, PATIENCE_SECONDS)
-        frozen = engine.value(vllm.REQUESTS_RUNNING.sample)
+        for path in ("/health", "/ping", "/v1/models", "/metrics", "/version"):
+            assert engine.get(path).status_code == 200
         with pytest.raises(requests.Timeout):
             engine.get("/is_paused", timeout=1.5)  # asks the core: the one thing that tells
-        assert engine.value(vllm.REQUESTS_RUNNING.sample) == frozen
+        assert engine.value(STEPS) == steps
+        assert engine.value(vllm.REQUESTS_RUNNING.sample) == 0  # the gauges are those of the last step
         assert engine.value(vllm.REQUESTS_WAITING.sample) == 0
-        assert len(stream.lines) == received
-        assert not whole.done()
-        assert not new.done()
+        assert stream.lines == []
+        assert not any(request.done() for request in whole)
     finally:
         os.kill(core, signal.SIGCONT)
-    assert whole.result(PATIENCE_SECONDS).json()["usage"]["completion_tokens"] == LONG
-    assert new.result(PATIENCE_SECONDS).json()["choices"][0]["finish_reason"] == "length"
+    assert [request.result(PATIENCE_SECONDS).json()["usage"]["completion_tokens"] for request in whole] == [20, 20]
     assert stream.finish_reason() == "length"
-
-
-def test_sigterm_finishes_no_request_and_exits_0(engine: EngineProcess, wait_until: WaitUntil) -> None:
-    """
-    The last test of the contract: it ends the engine.
-
-    What a client gets is 200 with finish_reason abort, mostly. A busy vLLM kills its core before it has told of the
-    aborts: then it is 500, or no answer at all, and the API server waits for its clients to go. So they go.
-    """
-    exchanges = [Exchange(engine, ENDLESS, stream) for stream in (False, False, True)]
-    try:
-        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 3, PATIENCE_SECONDS)
-        engine.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: _refused(engine), PATIENCE_SECONDS)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            engine.process.wait(3)
-    finally:
-        for exchange in exchanges:
-            exchange.close()
-    for exchange in exchanges:
-        assert exchange.received[:13] in (b"", b"HTTP/1.1 200 ", b"HTTP/1.1 500 ")
-        assert b'"finish_reason":"stop"' not in exchange.received
-        assert b'"finish_reason":"length"' not in exchange.received
-    assert engine.wait_exit(PATIENCE_SECONDS) == 0
 
 
 def _running_stream(engine: EngineProcess, wait_until: WaitUntil, tokens: int, path: str = "/v1/completions") -> Stream:
@@ -582,12 +524,3 @@ def _flat(engine: EngineProcess) -> Callable[[], bool]:
         return look() == before
 
     return flat
-
-
-def _refused(engine: EngineProcess) -> bool:
-    """Whether the port is closed."""
-    try:
-        socket.create_connection(("127.0.0.1", engine.port), timeout=2).close()
-    except ConnectionRefusedError:
-        return True
-    return False

@@ -190,6 +190,26 @@ def test_sigterm_ends_it_though_the_core_is_stopped(log: Path, pool: ThreadPoolE
         wait_until(lambda: not group_members(engine.process.pid), 5)
 
 
+def test_a_stream_stands_still_while_the_core_is_stopped_and_goes_on(
+    log: Path, pool: ThreadPoolExecutor, wait_until: WaitUntil
+) -> None:
+    with running_sim(log) as engine:
+        stream = pool.submit(engine.complete, 200, stream=True)
+        wait_until(lambda: engine.value(vllm.GENERATION_TOKENS.sample) > 5)
+        os.kill(engine.core_pid, signal.SIGSTOP)
+        wait_until(lambda: engine.value(vllm.ITERATION_TOKENS.sample) == engine.value(vllm.ITERATION_TOKENS.sample))
+        tokens = engine.value(vllm.GENERATION_TOKENS.sample)
+        assert engine.value(vllm.REQUESTS_RUNNING.sample) == 1  # frozen
+        assert engine.get("/health").status_code == 200
+        with pytest.raises(TimeoutError):
+            stream.result(1.0)
+        assert engine.value(vllm.GENERATION_TOKENS.sample) == tokens < 200
+        os.kill(engine.core_pid, signal.SIGCONT)
+        text = stream.result(20).text
+        assert text.count('"finish_reason":null') + text.count('"finish_reason":"length"') == 200
+        assert text.endswith("data: [DONE]\n\n")
+
+
 def test_keep_alive_on_engine_death(log: Path, pool: ThreadPoolExecutor, wait_until: WaitUntil) -> None:
     with running_sim(log, environment={"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "1"}) as engine:
         running = pool.submit(engine.complete, 2000)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,3 +153,38 @@ def running_sim(
         yield engine
     finally:
         engine.kill()
+
+
+class Exchange:
+    """A completion on a bare connection: what came back so far, and the choice to hang up."""
+
+    def __init__(self, engine: EngineProcess, tokens: int, stream: bool = False, n: int = 1) -> None:
+        body = {"prompt": "x", "max_tokens": tokens, "ignore_eos": True, "stream": stream, "n": n}
+        data = json.dumps(body).encode()
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        self._socket = socket.create_connection(("127.0.0.1", engine.port))
+        self._socket.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        self.received = b""
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._socket.recv(65536):
+                self.received += data
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        self._socket.close()
+
+
+def refused(engine: EngineProcess) -> bool:
+    """Whether the port is closed."""
+    try:
+        socket.create_connection(("127.0.0.1", engine.port), timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    return False
