@@ -307,7 +307,8 @@ def note_admission(desired: GatewayDesired, before: GatewayDesired | None, recor
         old = old_pools.get(pool.pool, PoolDesired(pool.pool, 0))
         if (old.reject_percent, old.reason) == (pool.reject_percent, pool.reason):
             continue
-        action = "refuse" if pool.reject_percent > old.reject_percent else "admit"
+        refuses = pool.reject_percent > 0 and pool.reject_percent >= old.reject_percent
+        action = "refuse" if refuses else "admit"
         incident = next((i.id for i in state.incidents.values() if i.pool == pool.pool), None)
         records.note(
             "intent",

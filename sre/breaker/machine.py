@@ -190,7 +190,8 @@ def _closed(engine: str, breaker: EngineBreaker, evidence: Evidence, at: float, 
 
 def _open(breaker: EngineBreaker, evidence: Evidence, at: float) -> Step:
     trip = evidence.trip
-    if trip is not None and trip.hard and not breaker.latched and trip.reason is not breaker.reason:
+    tells = trip is not None and (trip.hard or trip.reason is RejectReason.ENGINE_DEAD)
+    if trip is not None and tells and not breaker.latched and trip.reason is not breaker.reason:
         # The fault showed another face (a hang became a death): what is said must be true now.
         breaker = replace(breaker, reason=trip.reason, detail=trip.detail)
     vetoed = not evidence.ready or evidence.hold_open or (trip is not None and trip.hard)

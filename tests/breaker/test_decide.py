@@ -326,6 +326,19 @@ def test_a_process_replaced_on_request_is_no_crash(asked: bool | None) -> None:
     assert transitions(scene.decisions) == []
 
 
+def test_errors_that_turn_out_to_be_a_death_are_called_one() -> None:
+    scene = Scene()
+    scene.ticks(12)
+    engine = scene.engines["e0"]
+    engine.failure += 30
+    scene.tick()
+    assert scene.breaker().reason is RejectReason.ERROR_RATIO
+    engine.process, engine.pid, engine.last_exit_asked, engine.ready_at = ProcessState.STARTING, 101, False, None
+    decision = scene.tick()
+    assert decision.desired.pools[0].reason is RejectReason.ENGINE_DEAD
+    assert [(e.action, e.reason) for e in decision.journal if e.kind == "intent"] == [("refuse", "engine_dead")]
+
+
 def test_a_first_start_is_no_incident() -> None:
     scene = Scene()
     scene.engines["e0"].process = ProcessState.STARTING
