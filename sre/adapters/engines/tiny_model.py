@@ -1,8 +1,8 @@
 """
 A tiny random Llama (about 1 MB) in a folder: lets the real vLLM serve on a CPU in seconds, without any download.
 
-Needs ``tokenizers``, ``transformers`` and ``torch``, which come with vLLM, and nothing of ``sre``: also runs as a script
-in an interpreter where only vLLM is installed: ``python tiny_model.py OUT_DIR``. Its answers are noise.
+Needs ``tokenizers``, ``transformers`` and ``torch``, which come with vLLM, and nothing of ``sre``: also runs as a
+script in an interpreter where only vLLM is installed: ``python tiny_model.py OUT_DIR``. Its answers are noise.
 """
 
 from __future__ import annotations
