@@ -20,6 +20,7 @@ def test_every_core_dependency_is_imported_by_the_package(requirement: str) -> N
     name = re.split(r"[<>=!~\[;]", requirement, maxsplit=1)[0].strip()
     module = MODULES.get(name, name.replace("-", "_"))
     imported = re.compile(rf"^\s*(import|from) {module}\b", re.MULTILINE)
-    assert any(imported.search(file.read_text()) for file in (PROJECT / "sre").rglob("*.py")), (
+    files = list((PROJECT / "sre").rglob("*.py"))
+    assert any(imported.search(file.read_text()) for file in files), (
         f"{name}: no module of sre imports {module}; move it to an extra"
     )
