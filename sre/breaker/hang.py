@@ -2,9 +2,9 @@
 Engine hang: requests in flight at the gateway, and no engine step.
 
 The gateway counts the requests, because vLLM's own gauges freeze in a hang; the step counter is
-``vllm:iteration_tokens_total_count``. Answer bytes at the gateway are progress too: an engine whose /metrics crawls
-but whose streams flow does not hang. A judged hang stays one until progress is *seen*; requests that give up and
-leave prove nothing.
+``vllm:iteration_tokens_total_count``. What else only moves when the engine moves is progress too: answer bytes at the
+gateway (an engine whose /metrics crawls but whose streams flow does not hang) and the engine core's gauges. A judged
+hang stays one until progress is *seen*; requests that give up and leave prove nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from sre.metrics.signals import KV_CACHE_USAGE_RATIO, REQUESTS_RUNNING, REQUESTS_WAITING
 from sre.settings.guard import HangSettings
 from sre.signals.types import EngineSeen, ProcessIdentity, ProcessState, Seen
 
@@ -20,6 +21,8 @@ NOT_SERVING = frozenset({ProcessState.STARTING, ProcessState.STOPPED, ProcessSta
 
 SAMPLING_JITTER_SECONDS = 0.1
 """Ticks are never exactly a second apart; without this slack a hang of exactly hang_after would cost one tick more."""
+
+CORE_GAUGES = (KV_CACHE_USAGE_RATIO, REQUESTS_RUNNING, REQUESTS_WAITING)
 
 COUNT_MAX_AGE_SECONDS = 5.0
 """A count of requests in flight older than this is not seen any more (our estimate: five ticks)."""
@@ -42,6 +45,8 @@ class HangMemory:
     steps: float | None = None
     steps_sampled_at: float | None = None
     sent_bytes: float | None = None
+    gauges: tuple[float | None, ...] = ()
+    """The engine core's own gauges: they freeze in a hang, so one that moves proves a step."""
     ready_at: float | None = None
     """When this process became ready; kept while the supervisor does not answer."""
     proven_at: float | None = None
@@ -129,6 +134,13 @@ def _note_progress(memory: HangMemory, engine: EngineSeen, at: float) -> tuple[H
             if memory.flat_since is not None:
                 first = steps.sampled_at if memory.flat_first_at is None else memory.flat_first_at
                 memory = replace(memory, flat_first_at=first, flat_confirmed_at=steps.sampled_at)
+    # vLLM does not count a step that only computes a piece of a prompt; its KV cache fills all the same.
+    gauges = tuple(r.value if r is not None else None for r in map(engine.signals.get, CORE_GAUGES))
+    moved = any(a is not None and b is not None and a != b for a, b in zip(memory.gauges, gauges, strict=False))
+    if moved and steps.seen is Seen.OK:
+        progress_at = steps.sampled_at
+        memory = replace(memory, proven_at=steps.sampled_at)
+    memory = replace(memory, gauges=gauges)
     sent = engine.sent_bytes_total
     if sent.seen is Seen.OK and sent.value is not None:
         if memory.sent_bytes is not None and sent.value > memory.sent_bytes:

@@ -54,6 +54,7 @@ class EngineScene:
     stepping: bool = True
     step_sample_age: float = 0.0
     sent: float = 0.0
+    kv_usage: float | None = None
     success: int = 0
     failure: int = 0
     failed_batches: int = 0
@@ -102,7 +103,10 @@ class Scene:
             in_flight=Reading.of(e.in_flight, self.at),
             steps_total=Reading.of(e.steps, self.at - e.step_sample_age),
             sent_bytes_total=Reading.of(e.sent, self.at),
-            signals={"consecutive_failed_batches": Reading.of(float(e.failed_batches), self.at)},
+            signals={
+                "consecutive_failed_batches": Reading.of(float(e.failed_batches), self.at),
+                "kv_cache_usage_ratio": Reading.of(e.kv_usage, self.at),
+            },
             outcomes=OutcomeCounts(e.success, e.failure),
             paused=e.paused,
             canary=e.canary,

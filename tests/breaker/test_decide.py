@@ -69,6 +69,19 @@ def test_bytes_at_the_gateway_disprove_a_hang() -> None:
     assert scene.breaker().state is BreakerState.CLOSED
 
 
+def test_a_long_prompt_alone_is_no_hang() -> None:
+    """vLLM counts no step while it only computes pieces of a prompt; its KV cache fills."""
+    scene = Scene()
+    scene.ticks(5)
+    engine = scene.engines["e0"]
+    engine.stepping, engine.kv_usage = False, 0.0
+    for _ in range(20):
+        engine.kv_usage += 0.01
+        scene.tick()
+    assert scene.breaker().state is BreakerState.CLOSED
+    scene.tick_until(lambda d: reject(d) == 100, most=6)
+
+
 def test_unseen_steps_never_hang() -> None:
     scene = Scene()
     scene.ticks(5)
