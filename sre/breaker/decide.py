@@ -13,7 +13,7 @@ from sre.actions.records import JournalEntry, OutboxMessage
 from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
 from sre.breaker.evidence import observe_engine
-from sre.breaker.hang import note_canary_success
+from sre.breaker.hang import HangVerdict, note_canary_success
 from sre.breaker.machine import BreakerState, EngineBreaker, Evidence, Step, Transition, step
 from sre.breaker.memory import LEASE_MARGIN_SECONDS, EngineMemory, Memory, canary_due, take_canary
 from sre.breaker.policy import Policy
@@ -115,6 +115,10 @@ def _decide_engine(
     incident = state.incidents.get(name)
     acting = policy.acts_on(engine.managed) and state.pause is None
     before_successes = memory.successes
+    blocked = snapshot.gateway is not None and not snapshot.gateway.reachable
+    if blocked and engine.canary is not None and engine.canary.verdict is CanaryVerdict.FAILURE:
+        # Canaries go through the gateway: while that does not answer, they say nothing about the engine.
+        engine = replace(engine, canary=replace(engine.canary, verdict=CanaryVerdict.NEUTRAL))
     canary_memory, for_breaker, finished = take_canary(memory.canary, engine, breaker, at)
     if finished is not None and finished.verdict is CanaryVerdict.SUCCESS:
         memory = replace(memory, hang=note_canary_success(memory.hang, at))
@@ -141,7 +145,7 @@ def _decide_engine(
     stands = hang_stands(breaker, incident, engine, memory)
     good = 0 if before_successes is None or memory.successes is None else max(0, memory.successes - before_successes)
     evidence = Evidence(
-        ready=seeing.ready,
+        ready=seeing.ready and not blocked,
         trip=seeing.trips[0] if seeing.trips else None,
         hold_open=stands and acting and waits_for_restart(state, breaker, engine, at, policy),
         canary=for_breaker,
@@ -164,7 +168,7 @@ def _decide_engine(
                 effects.append(restart)
         state, memory = _escalate(state, memory, breaker, before, incident, engine, snapshot, records, acting)
     memory = tell_blind(memory, seeing.blind, engine, snapshot, records)
-    memory, canary = _start_canary(memory, breaker, engine, stands, at, policy)
+    memory, canary = (memory, None) if blocked else _start_canary(memory, breaker, engine, stands, at, policy)
     if canary is not None:
         effects.append(canary)
     return replace(state, breakers={**state.breakers, name: breaker}), memory, effects
@@ -226,7 +230,16 @@ def _start_canary(
     if engine.paused or engine.process not in (ProcessState.READY, ProcessState.UNKNOWN):
         return memory, None
     hang = policy.hang
-    if not canary_due(memory.canary, breaker, hang_stands, memory.hang.progress_at, at, hang, policy.half_open):
+    if not canary_due(
+        memory.canary,
+        breaker,
+        hang_stands,
+        memory.hang.verdict is HangVerdict.DOUBT,
+        memory.hang.progress_at,
+        at,
+        hang,
+        policy.half_open,
+    ):
         return memory, None
     number = memory.canary.number + 1
     first = hang.canary_first_token_timeout_seconds

@@ -263,9 +263,12 @@ def _hang_trips(hang: HangMemory, canary: CanaryMemory, breaker: EngineBreaker, 
         detail = f"requests in flight and no engine step for {hang.hang_after_seconds:g} s or more"
         return [Trip(RejectReason.HANG, detail, hang.flat_since, hard=False)]
     closed = breaker.effective in (BreakerState.CLOSED, BreakerState.DISABLED)
-    if closed and canary.failures_in_row >= policy.canary_failures and hang.verdict is not HangVerdict.EXCLUDED:
+    # Stuck requests and a failed canary are two witnesses; without the requests it takes more canaries.
+    needed = 1 if hang.verdict is HangVerdict.DOUBT else policy.canary_failures
+    if closed and canary.failures_in_row >= needed and hang.verdict is not HangVerdict.EXCLUDED:
         since = canary.finished_at or 0.0
-        detail = f"{canary.failures_in_row} canary completions failed in a row: {canary.last_detail}"
+        stuck = ", and requests in flight get no answer" if hang.verdict is HangVerdict.DOUBT else ""
+        detail = f"{canary.failures_in_row} canary completions failed in a row: {canary.last_detail}{stuck}"
         return [Trip(RejectReason.HANG, detail, since, hard=False)]
     return []
 

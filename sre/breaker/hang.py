@@ -34,6 +34,7 @@ class HangVerdict(enum.Enum):
     FLAT = "flat"  # no step seen, not yet for hang_after
     HUNG = "hung"
     UNKNOWN = "unknown"  # gateway counts or /metrics not seen
+    DOUBT = "doubt"  # /metrics not seen for hang_after, requests in flight, no byte came: a canary must decide, now
     EXCLUDED = "excluded"  # paused, asleep, starting or stopped on purpose
 
 
@@ -110,7 +111,8 @@ def observe_hang(memory: HangMemory, engine: EngineSeen, at: float, policy: Hang
     if memory.flat_since is None:
         return replace(memory, flat_since=at if progress_at is None else progress_at, verdict=HangVerdict.STEPPING)
     if memory.flat_confirmed_at is None:
-        return replace(memory, verdict=HangVerdict.UNKNOWN)
+        waited = at - memory.flat_since >= memory.hang_after_seconds
+        return replace(memory, verdict=HangVerdict.DOUBT if waited else HangVerdict.UNKNOWN)
     flat_seconds = memory.flat_confirmed_at - memory.flat_since
     if flat_seconds >= memory.hang_after_seconds - SAMPLING_JITTER_SECONDS:
         return replace(memory, hung=True, verdict=HangVerdict.HUNG)

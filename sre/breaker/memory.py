@@ -74,6 +74,7 @@ def canary_due(
     memory: CanaryMemory,
     breaker: EngineBreaker,
     hang_stands: bool,
+    doubt: bool,
     progress_at: float | None,
     at: float,
     hang: HangSettings,
@@ -93,6 +94,8 @@ def canary_due(
         case BreakerState.CLOSED | BreakerState.DISABLED:
             interval = half_open.probe_interval_seconds if memory.failures_in_row else hang.canary_interval_seconds
             idle = progress_at is None or at - progress_at >= hang.canary_interval_seconds
+            if doubt:
+                return since_last >= half_open.probe_interval_seconds
             return idle and since_last >= interval
         case _:
             return False

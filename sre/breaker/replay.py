@@ -58,6 +58,6 @@ def replay(lines: Iterable[str], policy: Policy) -> list[dict[str, Any]]:
             }
             for entry in decision.journal
         ]
-    if problem is not None and first is None:
-        raise problem
+    if first is None:
+        raise problem or TraceError("no snapshot in it; record one with sre guard run --record FILE")
     return events

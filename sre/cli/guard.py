@@ -51,7 +51,8 @@ def status(app: App, output: str) -> int:
     data = ask(app.paths().guard_socket, "GET", "/status")
     app.emit(output, data, lambda: _text(data))
     closed = all(e["state"] in ("closed", "disabled") for e in data["engines"].values())
-    fine = closed and not data["paused"] and data["problem"] is None and data["gateway_reachable"]
+    blind = any(e["blind"] for e in data["engines"].values())
+    fine = closed and not blind and not data["paused"] and data["problem"] is None and data["gateway_reachable"]
     return ExitCode.OK if fine and data["engines"] else ExitCode.NO
 
 
@@ -72,6 +73,8 @@ def _text(data: dict[str, Any]) -> str:
         flight = engine["in_flight"]["value"]
         seen = "not seen" if flight is None else f"{flight:.0f}"
         detail = f": {engine['detail']}" if engine["detail"] else ""
+        if engine["blind"]:
+            detail += f"; NOT SEEN for too long: {', '.join(engine['blind'])}"
         lines.append(f"engine {name}: {engine['state']}, process {engine['process']}, in flight {seen}{detail}")
     return "\n".join(lines)
 

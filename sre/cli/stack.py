@@ -137,7 +137,9 @@ def _up_detached(app: App, root: Root, paths: StatePaths, call: Invocation) -> i
 
 @click.command()
 @click.option("--now", is_flag=True, help="Do not let running requests finish.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Longest wait for running requests.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, 86_400), metavar="SECONDS", help="Longest wait for running requests."
+)
 @pass_app
 def down(app: App, now: bool, timeout: float | None) -> int:
     """
@@ -149,6 +151,8 @@ def down(app: App, now: bool, timeout: float | None) -> int:
 
     from sre.wiring.up import down as run
 
+    if timeout is not None and timeout != timeout:  # NaN is in every range
+        raise click.BadParameter("nan is not a number of seconds", param_hint="--timeout")
     root, paths = _settings_or_state_dir(app)
     ran = asyncio.run(run(root, paths, _talker(None, stamped=False), now=now, drain_timeout_seconds=timeout))
     app.note("stopped; nothing is left running" if ran else f"nothing is running (state folder {paths.root})")

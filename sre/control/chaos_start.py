@@ -97,8 +97,11 @@ def chaos_lock(folder: Path) -> Iterator[None]:
                 f"{folder}: another fault is in force (injector pid {holder}), and one at a time is the limit; end it"
                 " with sre chaos revert"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            raise StateError(f"{folder}: {error.strerror or error}; nothing was injected") from error
         yield
     finally:
         os.close(descriptor)

@@ -122,6 +122,7 @@ class Desk:
             "process": engine.process.value,
             "in_flight": _reading(engine.in_flight, now),
             "hang": memory.hang.verdict.value,
+            "blind": sorted(memory.blind_told),
             "hang_after_seconds": memory.hang.hang_after_seconds,
             "incident_id": guard.state.incidents[name].id if name in guard.state.incidents else None,
         }

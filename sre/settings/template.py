@@ -58,7 +58,7 @@ _TAIL = """\
   gateway:
     host: 127.0.0.1               # anything else opens the gateway to the network
     port: 8080
-    # max_body_bytes: 33554432
+    # max_body_bytes: 8388608
     # max_concurrent_requests: 1024
     # rate_limit_requests_per_second: 200.0
     # retries: 2                  # on another engine, only before the first byte

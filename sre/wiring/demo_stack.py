@@ -164,12 +164,15 @@ class DemoStack:
         return f"http://{gateway.host}:{gateway.port}"
 
     def environment(self) -> Mapping[str, str]:
-        """What its processes inherit: our environment with the demo's mark."""
-        return {**os.environ, DEMO_MARK: self._mark}
+        """What its processes inherit: our environment with the demo's mark, and without what points ``sre`` elsewhere:
+        SRE_STATE_DIR of an operator's shell must never make this the operator's stack."""
+        ours = {name: value for name, value in os.environ.items() if name not in ("SRE_STATE_DIR", "SRE_CONFIG")}
+        return {**ours, DEMO_MARK: self._mark}
 
     def start(self) -> None:
         """Start it in a session of its own: a Ctrl-C at the terminal reaches the demo alone, which then stops it."""
-        argv = [sys.executable, "-m", "sre", "--config", str(self._config), "up"]
+        own = ["--config", str(self._config), "--state-dir", str(self.paths.root)]
+        argv = [sys.executable, "-m", "sre", *own, "up"]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment(), start_new_session=True

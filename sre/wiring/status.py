@@ -107,6 +107,16 @@ async def ask_guard(socket: Path) -> tuple[dict[str, Any] | None, str | None]:
         return data, f"guard: decided nothing for {age:.0f} s: what it says is old; see its log"
     if data.get("problem"):
         return data, f"guard: {data['problem']}"
+    if not data.get("gateway_reachable", True):
+        return data, "guard: the gateway does not answer: what passes there is not seen"
+    engines = data.get("engines")
+    blind = {n: e["blind"] for n, e in engines.items() if e.get("blind")} if isinstance(engines, dict) else {}
+    if blind:
+        listed = "; ".join(f"{name}: {', '.join(signals)}" for name, signals in blind.items())
+        return (
+            data,
+            f"guard: not seen for too long: {listed}; a fault there would go unnoticed; see sre breaker explain",
+        )
     if data.get("paused"):
         return data, f"guard: paused by {data['paused'].get('owner')}: it sees and changes nothing; sre guard resume"
     return data, None

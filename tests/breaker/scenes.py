@@ -16,6 +16,7 @@ from sre.signals.types import (
     CanaryResult,
     CanaryVerdict,
     EngineSeen,
+    GatewaySeen,
     GpuSeen,
     OutcomeCounts,
     ProcessIdentity,
@@ -75,6 +76,7 @@ class Scene:
     engines: dict[str, EngineScene] = field(default_factory=lambda: {"e0": EngineScene()})
     gpu_memory: float | None = 0.6
     gpu_temperature: float | None = 60.0
+    gateway_reachable: bool = True
     state: GuardState = field(default_factory=GuardState)
     memory: Memory = field(default_factory=Memory)
     decisions: list[Decision] = field(default_factory=list)
@@ -88,6 +90,7 @@ class Scene:
             wall=self.wall,
             engines={n: self._seen(e) for n, e in self.engines.items()},
             gpus={0: gpu},
+            gateway=GatewaySeen(self.gateway_reachable, self.at),
             supervisor_reachable=True,
         )
 

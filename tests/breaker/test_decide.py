@@ -574,3 +574,39 @@ def test_memory_that_is_never_seen_is_told_as_blind() -> None:
     told = [m.message for d in scene.decisions for m in d.outbox]
     assert {m.event for m in told} == {"blind"}
     assert "gpu-memory" in told[0].summary
+
+
+def test_a_frozen_front_is_caught_by_a_canary_and_the_stuck_requests() -> None:
+    """The API server stands still: no metrics, no bytes, no answers."""
+    scene = Scene()
+    scene.ticks(30)
+    engine = scene.engines["e0"]
+    engine.stepping, engine.steps, engine.answers_canaries = False, None, CanaryVerdict.FAILURE
+    began = scene.at
+    scene.tick_until(lambda d: reject(d) == 100, most=12)
+    assert scene.at - began <= 8  # here canaries fail at once; really they take their own deadline, 5 s
+    scene.tick_until(lambda d: bool(restarts(scene)), most=60)
+
+
+def test_a_gateway_that_does_not_answer_is_not_the_engines_fault() -> None:
+    scene = Scene()
+    scene.ticks(30)
+    engine = scene.engines["e0"]
+    scene.gateway_reachable = False
+    engine.in_flight, engine.answers_canaries = None, CanaryVerdict.FAILURE
+    scene.ticks(120)
+    assert transitions(scene.decisions) == []
+
+
+def test_nothing_ramps_while_the_gateway_does_not_answer() -> None:
+    scene = Scene()
+    scene.ticks(5)
+    scene.gpu_temperature = 92
+    scene.tick()
+    scene.gpu_temperature = 60
+    scene.tick_until(lambda d: scene.breaker().ramp_index == 1)
+    scene.gateway_reachable = False
+    scene.ticks(60)
+    assert scene.breaker().ramp_index == 1
+    scene.gateway_reachable = True
+    scene.tick_until(lambda d: scene.breaker().state is BreakerState.CLOSED)

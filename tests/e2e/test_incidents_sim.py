@@ -184,3 +184,24 @@ def is_alive_pid(pid: int) -> bool:
 
     stat = read_stat(pid)
     return stat is not None and not stat.gone
+
+
+def test_a_frozen_envoy_is_not_called_well_and_not_blamed_on_the_engine(live: Live) -> None:
+    envoy = live.identity("gateway")
+    os.kill(envoy.pid, signal.SIGSTOP)
+    try:
+        live.until("status says that it does not see", lambda: live.sre("status").returncode == 5, 30)
+        time.sleep(5)
+        assert live.breaker()["state"] == "closed"
+    finally:
+        os.kill(envoy.pid, signal.SIGCONT)
+    live.until("all well again", lambda: live.sre("status").returncode == 0, 30)
+
+
+def test_a_frozen_api_server_is_contained_and_replaced(live: Live) -> None:
+    """Neither metrics nor answers: the stuck requests and a canary are the witnesses."""
+    engine = live.identity("sim-0")
+    os.kill(engine.pid, signal.SIGSTOP)
+    live.until("refused", lambda: live.refused("hang"), 30)
+    live.until("replaced", lambda: not is_alive(engine), 60)
+    live.wait_closed()

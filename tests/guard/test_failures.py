@@ -225,6 +225,7 @@ async def test_a_write_that_was_given_up_and_lands_late_is_true_for_this_guard_t
     assert reject(world) == 0
     assert guard.state.breakers[ENGINE].state is BreakerState.CLOSED
     world.disk_answers.set()
+    await guard.written()
     await world.until(lambda: reject(world) == 100)
     assert guard.state.breakers[ENGINE].effective is BreakerState.FORCED_OPEN
     assert guard.health.problem is None, "and the problem is over, though nothing else is to be written"
@@ -240,6 +241,8 @@ async def test_a_disk_that_hangs_for_a_whole_incident_still_pages_from_memory(wo
     assert {m.channel for m in world.paged_unstored} == {"mail", "sms"}
     assert len({m.message.incident_id for m in world.paged_unstored}) == 1
     world.disk_answers.set()
+    assert world.guard is not None
+    await world.guard.written()
     await world.until(lambda: reject(world) == 100)
 
 

@@ -33,8 +33,12 @@ class StackLock:
         except BlockingIOError:
             os.close(descriptor)
             return False
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StateError(f"{self._path}: {error.strerror}; free space there, or use another --state-dir") from error
         self._descriptor = descriptor
         return True
 
