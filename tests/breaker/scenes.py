@@ -154,6 +154,13 @@ class Scene:
         return self.state.breakers[name]
 
 
+def hang(scene: Scene, name: str = "e0") -> None:
+    """The engine takes no step any more and answers no canary."""
+    engine = scene.engines[name]
+    engine.stepping = False
+    engine.answers_canaries = CanaryVerdict.FAILURE
+
+
 def policy(base: Policy = POLICY, **half_open: object) -> Policy:
     """``base`` with other half-open settings."""
     merged = {**base.half_open.model_dump(), **half_open}
