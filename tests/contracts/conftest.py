@@ -40,7 +40,7 @@ def _engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[EngineProc
             yield vllm
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="package", params=KINDS)
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
     """One engine for all contracts; test_engine_sigterm.py, the last of them, ends it."""
     yield from _engine(request, tmp_path_factory.mktemp("engine"))
