@@ -8,63 +8,10 @@ come from here. State of vLLM 0.32. A counter's sample is ``name + "_total"``; e
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-
-class Kind(enum.Enum):
-    """Prometheus metric type."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-    SUMMARY = "summary"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """
-    One metric family.
-
-    Attributes:
-        name: Family name; counters without ``_total``.
-        labels: Label names, in the order in which values are given.
-        buckets: Upper bounds of a histogram, +Inf left out; empty where ``token_buckets`` is set.
-        token_buckets: The bounds are 1, 2, 5, 10 … up to the model's longest sequence.
-        values: Values of the last label that exist from the start, at zero.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-    token_buckets: bool = False
-    values: tuple[str, ...] = ()
-
-    @property
-    def sample(self) -> str:
-        """Name of the sample that carries the value (of a histogram: its count)."""
-        suffix = {Kind.COUNTER: "_total", Kind.HISTOGRAM: "_count", Kind.SUMMARY: "_count", Kind.GAUGE: ""}
-        return self.name + suffix[self.kind]
-
-    def bounds(self, max_model_len: int) -> tuple[float, ...]:
-        """Finite bucket bounds for a model whose longest sequence is ``max_model_len`` tokens."""
-        return token_bounds(max_model_len) if self.token_buckets else self.buckets
-
-
-def token_bounds(longest: int) -> tuple[float, ...]:
-    """1, 2, 5, 10, 20, 50 … not above ``longest``."""
-    bounds: list[float] = []
-    scale = 1
-    while True:
-        for mantissa in (1, 2, 5):
-            if mantissa * scale > longest:
-                return tuple(bounds)
-            bounds.append(mantissa * scale)
-        scale *= 10
-
+from sre.metrics.types import Kind, Metric
 
 # Labels
 MODEL_NAME = "model_name"

@@ -10,13 +10,14 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from sre import __version__
 from sre.actions.types import FinishedRequest
 from sre.breaker.decide import Decision
 from sre.metrics import own
+from sre.metrics.types import Kind, Metric
 from sre.signals.types import CanaryResult, GpuSeen, Reading, Seen, Snapshot
 
 BREAKER_STATES = ("closed", "open", "half_open", "forced_open", "disabled")
@@ -47,9 +48,7 @@ class Metrics:
         extra: What others keep, asked at scrape time: metric → [(label values, value)].
     """
 
-    def __init__(
-        self, extra: Callable[[], Mapping[own.OwnMetric, list[tuple[tuple[str, ...], float]]]] | None = None
-    ) -> None:
+    def __init__(self, extra: Callable[[], Mapping[Metric, list[tuple[tuple[str, ...], float]]]] | None = None) -> None:
         self.registry = CollectorRegistry()
         self._extra = extra
         self.source: StatusSource | None = None
@@ -60,16 +59,16 @@ class Metrics:
         for metric in own.OWN_METRICS.values():
             if metric in ELSEWHERE:
                 continue
-            if metric.kind is own.Kind.COUNTER:
+            if metric.kind is Kind.COUNTER:
                 name = metric.name.removesuffix("_total")
                 self._counters[metric.name] = Counter(name, metric.help, metric.labels, registry=self.registry)
-            elif metric.kind is own.Kind.HISTOGRAM:
+            elif metric.kind is Kind.HISTOGRAM:
                 self._histograms[metric.name] = Histogram(
                     metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
                 )
         self.registry.register(_Gauges(self))
 
-    def count(self, metric: own.OwnMetric, *labels: str, by: float = 1.0) -> None:
+    def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
         """Add to a counter of ours."""
         counter = self._counters[metric.name]
         (counter.labels(*labels) if labels else counter).inc(by)
@@ -112,7 +111,7 @@ class Metrics:
         if incident:
             self.count(own.INCIDENTS, reason)
 
-    def extra(self) -> Mapping[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
+    def extra(self) -> Mapping[Metric, list[tuple[tuple[str, ...], float]]]:
         return self._extra() if self._extra is not None else {}
 
     def render(self) -> bytes:
@@ -120,12 +119,12 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def _family(metric: own.OwnMetric) -> GaugeMetricFamily:
+def _family(metric: Metric) -> GaugeMetricFamily:
     return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
-def _extra_family(metric: own.OwnMetric) -> GaugeMetricFamily | CounterMetricFamily:
-    if metric.kind is own.Kind.COUNTER:
+def _extra_family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
+    if metric.kind is Kind.COUNTER:
         return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
     return _family(metric)
 
@@ -140,10 +139,10 @@ class _Gauges(Collector):
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def describe(self) -> Iterator[Metric]:
+    def describe(self) -> Iterator[Family]:
         return iter(())
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         build = _family(own.BUILD_INFO)
         build.add_metric((__version__,), 1.0)
         yield build
@@ -163,7 +162,7 @@ class _Gauges(Collector):
             yield from self._engines(snapshot)
             yield from self._gpus(list(snapshot.gpus.values()))
 
-    def _guard(self, status: dict[str, Any]) -> Iterator[Metric]:
+    def _guard(self, status: dict[str, Any]) -> Iterator[Family]:
         for metric, value in (
             (own.GUARD_LAST_TICK_TIMESTAMP, self._metrics.last_tick_wall),
             (own.GUARD_PAUSED, 1.0 if status["paused"] else 0.0),
@@ -179,7 +178,7 @@ class _Gauges(Collector):
         _one_of(mode, (), ("auto", "observe", "suggest", "act"), status["mode"])
         yield mode
 
-    def _breakers(self, status: dict[str, Any]) -> Iterator[Metric]:
+    def _breakers(self, status: dict[str, Any]) -> Iterator[Family]:
         state, admitted = _family(own.BREAKER_STATE), _family(own.BREAKER_ADMITTED_RATIO)
         for name, pool in status["pools"].items():
             _one_of(state, ("pool", name), ("closed", "open", "half_open"), pool["state"])
@@ -189,7 +188,7 @@ class _Gauges(Collector):
         yield state
         yield admitted
 
-    def _rules(self, source: StatusSource, snapshot: Snapshot) -> Iterator[Metric]:
+    def _rules(self, source: StatusSource, snapshot: Snapshot) -> Iterator[Family]:
         state, armed, blind = _family(own.RULE_STATE), _family(own.RULE_ARMED), _family(own.RULE_BLIND)
         for name in snapshot.engines:
             for rule in (source.explain(name) or {}).get("rules", ()):
@@ -202,7 +201,7 @@ class _Gauges(Collector):
         yield armed
         yield blind
 
-    def _engines(self, snapshot: Snapshot) -> Iterator[Metric]:
+    def _engines(self, snapshot: Snapshot) -> Iterator[Family]:
         process, in_flight, flat = (
             _family(own.ENGINE_STATE),
             _family(own.ENGINE_IN_FLIGHT),
@@ -223,8 +222,8 @@ class _Gauges(Collector):
                 _one_of(seen, (signal, name), tuple(s.value for s in Seen), reading.seen.value)
         yield from (process, in_flight, flat, age, seen)
 
-    def _gpus(self, gpus: list[GpuSeen]) -> Iterator[Metric]:
-        fields: tuple[tuple[own.OwnMetric, Callable[[GpuSeen], Reading]], ...] = (
+    def _gpus(self, gpus: list[GpuSeen]) -> Iterator[Family]:
+        fields: tuple[tuple[Metric, Callable[[GpuSeen], Reading]], ...] = (
             (own.GPU_MEMORY_USED, lambda g: g.memory_used_ratio),
             (own.GPU_TEMPERATURE, lambda g: g.temperature_celsius),
             (own.GPU_UTILIZATION, lambda g: g.utilization_ratio),

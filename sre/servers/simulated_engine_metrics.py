@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 
 from sre.metrics import vllm
-from sre.metrics.vllm import Kind, Metric
+from sre.metrics.types import Kind, Metric
 from sre.simulator.kv_cache import BLOCK_TOKENS
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -33,6 +33,7 @@ from sre.control.guard import Guard
 from sre.control.observe import EngineConfig, Observer
 from sre.errors import ConfigError, Refused, StateError
 from sre.metrics import own
+from sre.metrics.types import Metric
 from sre.redaction import redact
 from sre.servers.exporter import Metrics, serve_metrics
 from sre.servers.guard_api import guard_app, serve_unix
@@ -129,8 +130,8 @@ class Numbers:
         self.guard: Guard | None = None
         self.chaos: ChaosWatch | None = None
 
-    def __call__(self) -> dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]]:
-        rows: dict[own.OwnMetric, list[tuple[tuple[str, ...], float]]] = {}
+    def __call__(self) -> dict[Metric, list[tuple[tuple[str, ...], float]]]:
+        rows: dict[Metric, list[tuple[tuple[str, ...], float]]] = {}
         loads = self.outbox.loads() if self.outbox is not None else None
         if loads is not None:
             quiet = {c: OutboxLoad(c, 0, 0, None) for c in (self.delivery.statistics if self.delivery else ())}

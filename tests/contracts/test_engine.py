@@ -21,7 +21,7 @@ import pytest
 import requests
 
 from sre.metrics import vllm
-from sre.metrics.vllm import Kind, Metric
+from sre.metrics.types import Kind, Metric
 from tests.conftest import WaitUntil
 from tests.support.engines import EngineProcess, Exchange
 from tests.support.vllm import MAX_MODEL_LEN

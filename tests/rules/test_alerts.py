@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sre.metrics.own import OWN_METRICS, Kind
+from sre.metrics.own import OWN_METRICS
+from sre.metrics.types import Kind
 from tests.conftest import require_binary
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from sre.metrics import own, signals, vllm
+from sre.metrics.types import Kind, Metric
 from sre.settings.guard import DEFAULT_RULES, RuleSettings
 
 
@@ -34,10 +35,10 @@ def test_the_state_that_means_awake_is_one_of_vllms() -> None:
 
 
 @pytest.mark.parametrize("metric", own.OWN_METRICS.values(), ids=lambda metric: metric.name)
-def test_names_follow_the_conventions(metric: own.OwnMetric) -> None:
+def test_names_follow_the_conventions(metric: Metric) -> None:
     assert re.fullmatch(r"sre_[a-z][a-z0-9_]*", metric.name)
-    assert metric.name.endswith("_total") is (metric.kind is own.Kind.COUNTER)
-    assert bool(metric.buckets) is (metric.kind is own.Kind.HISTOGRAM)
+    assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER)
+    assert bool(metric.buckets) is (metric.kind is Kind.HISTOGRAM)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert metric.help.endswith(".")
     assert len(set(metric.labels)) == len(metric.labels)
@@ -46,5 +47,5 @@ def test_names_follow_the_conventions(metric: own.OwnMetric) -> None:
 
 
 def test_no_metric_is_declared_twice() -> None:
-    declared = [value.name for value in vars(own).values() if isinstance(value, own.OwnMetric)]
+    declared = [value.name for value in vars(own).values() if isinstance(value, Metric)]
     assert len(declared) == len(set(declared))

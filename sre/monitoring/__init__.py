@@ -1,0 +1,1 @@
+"""Rules, dashboards, runbooks and checks, generated from the catalogue in ``sre.metrics``."""
