@@ -105,7 +105,7 @@ class Metric:
         deprecated: First release in which it is deprecated (a successor exists beside it).
         removed: First release without it; None: still there.
         replaced_by: Sample name of the successor.
-        optional: May be absent although its exporter is healthy: feature off, hardware without it, not in the default CSV.
+        optional: May be absent on a healthy exporter: feature off, hardware without it, not in the default CSV.
     """
 
     name: str
