@@ -29,10 +29,22 @@ CLIENT_ABORT = "client_abort"
 HEALTHY_TICK_AGE_SECONDS = 10.0
 """A guard whose last tick is older is not healthy."""
 
-ELSEWHERE = frozenset(
-    {own.DELIVERIES, own.GPU_READER_REPLACED, own.GATEWAY_LOG_ODD_LINES, own.GATEWAY_UPDATE_REJECTIONS}
+HERE = frozenset(
+    {
+        own.ACTIONS,
+        own.BREAKER_OPENINGS,
+        own.CANARIES,
+        own.CANARY_FIRST_TOKEN_SECONDS,
+        own.CLIENT_ABORTS,
+        own.GUARD_ERRORS,
+        own.GUARD_TICKS,
+        own.GUARD_TICK_SECONDS,
+        own.INCIDENTS,
+        own.REJECTED,
+        own.REQUESTS,
+    }
 )
-"""Counters that others keep; they come through ``extra``."""
+"""Counters and histograms that are kept here; every other value is read at the scrape."""
 
 
 class StatusSource(Protocol):
@@ -57,7 +69,7 @@ class Metrics:
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in own.OWN_METRICS.values():
-            if metric in ELSEWHERE:
+            if metric not in HERE:
                 continue
             if metric.kind is Kind.COUNTER:
                 name = metric.name.removesuffix("_total")
