@@ -9,10 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from sre.metrics import vllm
+from sre.metrics import vllm, vllm_past
 
-VLLM_KV_CACHE_USAGE_OLD = "vllm:gpu_cache_usage_perc"
-"""Name of vllm:kv_cache_usage_perc in older releases."""
 VLLM_AWAKE = "awake"
 """Value of the label ``sleep_state`` whose series is 1 while the engine does not sleep."""
 
@@ -118,7 +116,7 @@ class EngineSource:
 ENGINE_SOURCES: tuple[EngineSource, ...] = (
     # One observation per engine step: a histogram's count, though its name looks like a counter's.
     EngineSource(STEPS_TOTAL, (vllm.ITERATION_TOKENS.sample,)),
-    EngineSource(KV_CACHE_USAGE_RATIO, (vllm.KV_CACHE_USAGE.sample, VLLM_KV_CACHE_USAGE_OLD), Aggregation.MAX),
+    EngineSource(KV_CACHE_USAGE_RATIO, (vllm.KV_CACHE_USAGE.sample, vllm_past.GPU_CACHE_USAGE.sample), Aggregation.MAX),
     EngineSource(REQUESTS_RUNNING, (vllm.REQUESTS_RUNNING.sample,)),
     EngineSource(REQUESTS_WAITING, (vllm.REQUESTS_WAITING.sample,)),
     EngineSource(PROMPT_TOKENS_TOTAL, (vllm.PROMPT_TOKENS.sample,)),

@@ -88,6 +88,16 @@ class Version:
         return f"{self.major}.{self.minor}" + (f".{self.patch}" if self.patch else "")
 
 
+_RANGES: dict[Unit, tuple[float, float]] = {
+    Unit.STATE: (0.0, 1.0),
+    Unit.RATIO: (0.0, 1.0),
+    Unit.PERCENT: (0.0, 100.0),
+    Unit.CELSIUS: (-60.0, 150.0),
+    Unit.WATTS: (0.0, 20_000.0),
+}
+"""What a gauge of the unit can show. Watts: the largest accelerator boards draw 2 to 3 kW."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """
@@ -106,6 +116,10 @@ class Metric:
         removed: First release without it; None: still there.
         replaced_by: Sample name of the successor.
         optional: May be absent on a healthy exporter: feature off, hardware without it, not in the default CSV.
+        untyped: The exporter states no type; ``kind`` says what the value is.
+        hidden: First release that exposes it only on request (vLLM's ``--show-hidden-metrics-for-version``).
+        optional_labels: Those of ``labels`` that a healthy exporter may leave out: older release, other setup.
+        plausible: Least and largest value that can be meant; what lies outside has another unit. See ``range``.
     """
 
     name: str
@@ -124,6 +138,20 @@ class Metric:
     removed: Version | None = None
     replaced_by: str | None = None
     optional: bool = False
+    untyped: bool = False
+    hidden: Version | None = None
+    optional_labels: tuple[str, ...] = ()
+    plausible: tuple[float, float] | None = None
+
+    @property
+    def required_labels(self) -> tuple[str, ...]:
+        """Labels that every series of it has, whatever the release and the setup."""
+        return tuple(label for label in self.labels if label not in self.optional_labels)
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Least and largest value a gauge of this unit can have; None where any value can be right."""
+        return self.plausible or (_RANGES.get(self.unit) if self.kind is Kind.GAUGE else None)
 
     @property
     def sample(self) -> str:
@@ -146,10 +174,11 @@ class Metric:
         return token_bounds(max_model_len) if self.token_buckets else self.buckets
 
     def exists_in(self, version: Version | None) -> bool:
-        """Whether this release exposes it; None stands for any release."""
+        """Whether this release exposes it without being asked to; None stands for any release."""
         if version is None:
             return True
-        return (self.since is None or version >= self.since) and (self.removed is None or version < self.removed)
+        gone = min((end for end in (self.hidden, self.removed) if end is not None), default=None)
+        return (self.since is None or version >= self.since) and (gone is None or version < gone)
 
 
 def token_bounds(longest: int) -> tuple[float, ...]:

@@ -2,16 +2,21 @@
 vLLM's Prometheus metrics, each spelled once: name, type, labels, buckets.
 
 What the simulated engine exposes, what the guard scrapes and what the contract test compares with the real vLLM all
-come from here. State of vLLM 0.32. A counter's sample is ``name + "_total"``; every counter and histogram also has a
-``_created`` gauge, which says nothing about load.
+come from here. State of vLLM 0.33, and every name since 0.8 that a rule may still use: deprecated in X.Y, hidden in
+X.Y+1, removed in X.Y+2 (on paper). A counter's sample is ``name + "_total"``; every counter and histogram also has a
+``_created`` gauge, which says nothing about load. Ray exports the same names with another prefix
+(``ray_vllm:`` or ``ray_vllm_``): the prefix is a parameter of what uses the names, never an entry here.
+
+Where ``since`` is not the release that brought the metric but the first of which we know that it has it, a comment says
+so: later is the safe side, since rules for an older release then do without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import partial
 
-from sre.metrics.types import Kind, Metric
+from sre.metrics.types import Exporter, Kind, Metric, Unit, Version
 
 # Labels
 MODEL_NAME = "model_name"
@@ -36,118 +41,194 @@ HTTP_COARSE = (0.1, 0.5, 1)
 HTTP_FINE = (
     0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60,
 )  # fmt: skip
+KV_BLOCK_SECONDS = (
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
+)  # fmt: skip
 
 
-def _gauge(name: str, text: str, *labels: str, values: Sequence[str] = ()) -> Metric:
-    return Metric(name, Kind.GAUGE, text, (*PER_ENGINE, *labels), values=tuple(values))
+def declared(
+    name: str,
+    *,
+    kind: Kind,
+    text: str,
+    labels: tuple[str, ...] = (),
+    values: Sequence[str] = (),
+    buckets: Sequence[float] = (),
+    unit: Unit = Unit.ONE,
+    since: str = "",
+    deprecated: str = "",
+    hidden: str = "",
+    removed: str = "",
+    replaced_by: str | None = None,
+    optional: bool = False,
+    per_engine: bool = True,
+) -> Metric:
+    """
+    One metric of vLLM; releases as text, "" for "not that we know".
+
+    Before 0.8.3, and on the V0 engine, no metric has the label ``engine``: no rule may need it.
+    """
+
+    def release(text: str) -> Version | None:
+        return Version.parse(text) if text else None
+
+    return Metric(
+        name, kind, text, ((*PER_ENGINE, *labels) if per_engine else labels), tuple(buckets),
+        token_buckets=kind is Kind.HISTOGRAM and not buckets,
+        values=tuple(values), unit=unit, exporter=Exporter.VLLM, since=release(since), deprecated=release(deprecated),
+        hidden=release(hidden), removed=release(removed), replaced_by=replaced_by, optional=optional,
+        optional_labels=(ENGINE,) if per_engine else (),
+    )  # fmt: skip
 
 
-def _counter(name: str, text: str, *labels: str, values: Sequence[str] = ()) -> Metric:
-    return Metric(name, Kind.COUNTER, text, (*PER_ENGINE, *labels), values=tuple(values))
-
-
-def _histogram(name: str, text: str, buckets: Sequence[float] = ()) -> Metric:
-    return Metric(name, Kind.HISTOGRAM, text, PER_ENGINE, tuple(buckets), token_buckets=not buckets)
+_gauge = partial(declared, kind=Kind.GAUGE)
+_counter = partial(declared, kind=Kind.COUNTER)
+_histogram = partial(declared, kind=Kind.HISTOGRAM)
 
 
 # Scheduler state
-REQUESTS_RUNNING = _gauge("vllm:num_requests_running", "Requests in the running batch, as of the last step.")
-REQUESTS_WAITING = _gauge("vllm:num_requests_waiting", "Requests that wait to be scheduled, as of the last step.")
+REQUESTS_RUNNING = _gauge(
+    "vllm:num_requests_running", text="Requests in the running batch, as of the last step.", unit=Unit.REQUESTS
+)
+REQUESTS_WAITING = _gauge(
+    "vllm:num_requests_waiting", text="Requests that wait to be scheduled, as of the last step.", unit=Unit.REQUESTS
+)
 REQUESTS_WAITING_BY_REASON = _gauge(
     "vllm:num_requests_waiting_by_reason",
-    "Waiting requests by reason; the sum is vllm:num_requests_waiting.",
-    "reason",
-    values=("capacity", "deferred"),
-)
+    text="Waiting requests by reason; the sum is vllm:num_requests_waiting.",
+    labels=("reason",), values=("capacity", "deferred"), unit=Unit.REQUESTS, since="0.20",
+)  # fmt: skip
 ENGINE_SLEEP_STATE = _gauge(
-    "vllm:engine_sleep_state",
-    "One of the three is 1.",
-    "sleep_state",
-    values=("awake", "weights_offloaded", "discard_all"),
+    "vllm:engine_sleep_state", text="One of the three is 1.",
+    labels=("sleep_state",), values=("awake", "weights_offloaded", "discard_all"), unit=Unit.STATE, since="0.12",
+)  # fmt: skip
+KV_CACHE_USAGE = _gauge(
+    "vllm:kv_cache_usage_perc", text="Share of the KV cache in use, 0 to 1.", unit=Unit.RATIO, since="0.9.2"
 )
-KV_CACHE_USAGE = _gauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.")
 
 # Caches
-PREFIX_CACHE_QUERIES = _counter("vllm:prefix_cache_queries", "Tokens looked up in the prefix cache.")
-PREFIX_CACHE_HITS = _counter("vllm:prefix_cache_hits", "Tokens found in the prefix cache.")
+PREFIX_CACHE_QUERIES = _counter(
+    "vllm:prefix_cache_queries", text="Tokens looked up in the prefix cache.", unit=Unit.TOKENS, since="0.9.2"
+)
+PREFIX_CACHE_HITS = _counter(
+    "vllm:prefix_cache_hits", text="Tokens found in the prefix cache.", unit=Unit.TOKENS, since="0.9.2"
+)
 EXTERNAL_PREFIX_CACHE_QUERIES = _counter(
-    "vllm:external_prefix_cache_queries", "Tokens looked up in a cache shared between instances."
-)
+    "vllm:external_prefix_cache_queries",
+    text="Tokens looked up in a cache shared between instances.", unit=Unit.TOKENS, since="0.12",
+)  # fmt: skip
 EXTERNAL_PREFIX_CACHE_HITS = _counter(
-    "vllm:external_prefix_cache_hits", "Tokens found in a cache shared between instances."
-)
-MM_CACHE_QUERIES = _counter("vllm:mm_cache_queries", "Items looked up in the multi-modal cache.")
-MM_CACHE_HITS = _counter("vllm:mm_cache_hits", "Items found in the multi-modal cache.")
-PREEMPTIONS = _counter("vllm:num_preemptions", "Requests put back into the queue because the KV cache was full.")
+    "vllm:external_prefix_cache_hits",
+    text="Tokens found in a cache shared between instances.", unit=Unit.TOKENS, since="0.12",
+)  # fmt: skip
+MM_CACHE_QUERIES = _counter("vllm:mm_cache_queries", text="Items looked up in the multi-modal cache.", since="0.12")
+MM_CACHE_HITS = _counter("vllm:mm_cache_hits", text="Items found in the multi-modal cache.", since="0.12")
+PREEMPTIONS = _counter(
+    "vllm:num_preemptions",
+    text="Requests put back into the queue because the KV cache was full.", unit=Unit.REQUESTS,
+)  # fmt: skip
 
 # Tokens and requests
-PROMPT_TOKENS = _counter("vllm:prompt_tokens", "Prompt tokens processed.")
+PROMPT_TOKENS = _counter("vllm:prompt_tokens", text="Prompt tokens processed.", unit=Unit.TOKENS)
 PROMPT_TOKENS_BY_SOURCE = _counter(
-    "vllm:prompt_tokens_by_source",
-    "Prompt tokens by where their keys and values came from.",
-    "source",
-    values=("local_compute", "local_cache_hit", "external_kv_transfer"),
+    "vllm:prompt_tokens_by_source", text="Prompt tokens by where their keys and values came from.",
+    labels=("source",), values=("local_compute", "local_cache_hit", "external_kv_transfer"),
+    unit=Unit.TOKENS, since="0.16",
+)  # fmt: skip
+PROMPT_TOKENS_CACHED = _counter(
+    "vllm:prompt_tokens_cached", text="Prompt tokens that came from a cache.", unit=Unit.TOKENS, since="0.16"
 )
-PROMPT_TOKENS_CACHED = _counter("vllm:prompt_tokens_cached", "Prompt tokens that came from a cache.")
 PROMPT_TOKENS_CACHED_BY_SOURCE = _counter(
-    "vllm:prompt_tokens_cached_by_source",
-    "Prompt tokens from a cache, by its tier.",
-    "source",
-    values=("device", "host", "p2p", "disk", "external_unspecified"),
-)
-GENERATION_TOKENS = _counter("vllm:generation_tokens", "Tokens generated.")
+    "vllm:prompt_tokens_cached_by_source", text="Prompt tokens from a cache, by its tier.",
+    labels=("source",), values=("device", "host", "p2p", "disk", "external_unspecified"),
+    unit=Unit.TOKENS, since="0.32",
+)  # fmt: skip
+GENERATION_TOKENS = _counter("vllm:generation_tokens", text="Tokens generated.", unit=Unit.TOKENS)
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 REQUEST_SUCCESS = _counter(
-    "vllm:request_success", "Requests that ended, by reason.", "finished_reason", values=FINISHED_REASONS
-)
-ADMISSION_REJECTIONS = Metric(
-    "vllm:admission_rejections",
-    Kind.COUNTER,
-    "Requests answered 503 because the queue was full.",
-    (MODEL_NAME, "reason"),
-    values=("max_num_queued_reqs", "max_num_queued_tokens"),
-)
+    "vllm:request_success", text="Requests that ended, by reason.",
+    labels=("finished_reason",), values=FINISHED_REASONS, unit=Unit.REQUESTS,
+)  # fmt: skip
+"""Counts no failed request, and "abort" stays 0. Up to 0.11 the reasons are stop, length and abort."""
+ADMISSION_REJECTIONS = _counter(
+    "vllm:admission_rejections", text="Requests answered 503 because the queue was full.",
+    labels=(MODEL_NAME, "reason"), values=("max_num_queued_reqs", "max_num_queued_tokens"),
+    unit=Unit.REQUESTS, since="0.31", per_engine=False,
+)  # fmt: skip
+"""The limits exist since 0.29; the counter came later."""
 
 # Work estimates: zero unless vLLM is asked to compute them
-ESTIMATED_FLOPS = _counter("vllm:estimated_flops_per_gpu", "Estimated floating point operations per GPU.")
-ESTIMATED_READ_BYTES = _counter("vllm:estimated_read_bytes_per_gpu", "Estimated bytes read from GPU memory.")
-ESTIMATED_WRITE_BYTES = _counter("vllm:estimated_write_bytes_per_gpu", "Estimated bytes written to GPU memory.")
+ESTIMATED_FLOPS = _counter(
+    "vllm:estimated_flops_per_gpu",
+    text="Estimated floating point operations per GPU.", unit=Unit.FLOPS, since="0.15",
+)  # fmt: skip
+ESTIMATED_READ_BYTES = _counter(
+    "vllm:estimated_read_bytes_per_gpu", text="Estimated bytes read from GPU memory.", unit=Unit.BYTES, since="0.15"
+)
+ESTIMATED_WRITE_BYTES = _counter(
+    "vllm:estimated_write_bytes_per_gpu", text="Estimated bytes written to GPU memory.", unit=Unit.BYTES, since="0.15"
+)
 
 # Per step. A histogram whose name ends in _total: its count is the number of engine steps, the heartbeat.
-ITERATION_TOKENS = _histogram("vllm:iteration_tokens_total", "Tokens per engine step.", ITERATION_TOKEN_COUNTS)
+# Before 0.10 its bounds follow the CUDA graph sizes.
+ITERATION_TOKENS = _histogram(
+    "vllm:iteration_tokens_total", text="Tokens per engine step.", buckets=ITERATION_TOKEN_COUNTS, unit=Unit.TOKENS
+)
 
-# Per request
-REQUEST_PROMPT_TOKENS = _histogram("vllm:request_prompt_tokens", "Prompt tokens per finished request.")
-REQUEST_GENERATION_TOKENS = _histogram("vllm:request_generation_tokens", "Generated tokens per finished request.")
+# Per request, observed when it ends
+REQUEST_PROMPT_TOKENS = _histogram(
+    "vllm:request_prompt_tokens", text="Prompt tokens per finished request.", unit=Unit.TOKENS
+)
+REQUEST_GENERATION_TOKENS = _histogram(
+    "vllm:request_generation_tokens", text="Generated tokens per finished request.", unit=Unit.TOKENS
+)
 REQUEST_MAX_NUM_GENERATION_TOKENS = _histogram(
-    "vllm:request_max_num_generation_tokens", "Longest answer among the n of a request, in tokens."
+    "vllm:request_max_num_generation_tokens",
+    text="Longest answer among the n of a request, in tokens.", unit=Unit.TOKENS,
+)  # fmt: skip
+REQUEST_PARAMS_N = _histogram("vllm:request_params_n", text="Parameter n of requests.", buckets=PARAMS_N_COUNTS)
+REQUEST_PARAMS_MAX_TOKENS = _histogram(
+    "vllm:request_params_max_tokens", text="Parameter max_tokens of requests.", unit=Unit.TOKENS
 )
-REQUEST_PARAMS_N = Metric(
-    "vllm:request_params_n", Kind.HISTOGRAM, "Parameter n of requests.", PER_ENGINE, PARAMS_N_COUNTS
-)
-REQUEST_PARAMS_MAX_TOKENS = _histogram("vllm:request_params_max_tokens", "Parameter max_tokens of requests.")
 REQUEST_PREFILL_KV_COMPUTED_TOKENS = _histogram(
-    "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, cached ones left out."
-)
+    "vllm:request_prefill_kv_computed_tokens",
+    text="Prompt tokens computed, cached ones left out.", unit=Unit.TOKENS, since="0.13",
+)  # fmt: skip
 REQUEST_NUM_PREEMPTIONS = _histogram(
-    "vllm:request_num_preemptions", "Preemptions per finished request.", PREEMPTION_COUNTS
-)
-TIME_TO_FIRST_TOKEN = _histogram("vllm:time_to_first_token_seconds", "Arrival to first token, in seconds.", FIRST_TOKEN)
+    "vllm:request_num_preemptions",
+    text="Preemptions per finished request.", buckets=PREEMPTION_COUNTS, since="0.31",
+)  # fmt: skip
+TIME_TO_FIRST_TOKEN = _histogram(
+    "vllm:time_to_first_token_seconds",
+    text="Arrival to first token, in seconds.", buckets=FIRST_TOKEN, unit=Unit.SECONDS,
+)  # fmt: skip
 INTER_TOKEN_LATENCY = _histogram(
-    "vllm:inter_token_latency_seconds", "Time between two tokens of a request, in seconds.", INTER_TOKEN
-)
+    "vllm:inter_token_latency_seconds",
+    text="Time between two tokens of a request, in seconds.", buckets=INTER_TOKEN, unit=Unit.SECONDS, since="0.10.2",
+)  # fmt: skip
+"""Per streamed event: with speculative decoding not per token."""
 REQUEST_TIME_PER_OUTPUT_TOKEN = _histogram(
-    "vllm:request_time_per_output_token_seconds", "Mean time per token after the first, in seconds.", INTER_TOKEN
+    "vllm:request_time_per_output_token_seconds",
+    text="Mean time per token after the first, in seconds.", buckets=INTER_TOKEN, unit=Unit.SECONDS, since="0.12",
+)  # fmt: skip
+E2E_REQUEST_LATENCY = _histogram(
+    "vllm:e2e_request_latency_seconds",
+    text="Arrival to last token, in seconds.", buckets=LATENCY, unit=Unit.SECONDS,
+)  # fmt: skip
+REQUEST_QUEUE_TIME = _histogram(
+    "vllm:request_queue_time_seconds", text="Time in the queue, in seconds.", buckets=LATENCY, unit=Unit.SECONDS
 )
-E2E_REQUEST_LATENCY = _histogram("vllm:e2e_request_latency_seconds", "Arrival to last token, in seconds.", LATENCY)
-REQUEST_QUEUE_TIME = _histogram("vllm:request_queue_time_seconds", "Time in the queue, in seconds.", LATENCY)
 REQUEST_INFERENCE_TIME = _histogram(
-    "vllm:request_inference_time_seconds", "First scheduling to last token, in seconds.", LATENCY
-)
+    "vllm:request_inference_time_seconds",
+    text="First scheduling to last token, in seconds.", buckets=LATENCY, unit=Unit.SECONDS,
+)  # fmt: skip
 REQUEST_PREFILL_TIME = _histogram(
-    "vllm:request_prefill_time_seconds", "First scheduling to first token, in seconds.", LATENCY
+    "vllm:request_prefill_time_seconds",
+    text="First scheduling to first token, in seconds.", buckets=LATENCY, unit=Unit.SECONDS,
+)  # fmt: skip
+REQUEST_DECODE_TIME = _histogram(
+    "vllm:request_decode_time_seconds", text="First to last token, in seconds.", buckets=LATENCY, unit=Unit.SECONDS
 )
-REQUEST_DECODE_TIME = _histogram("vllm:request_decode_time_seconds", "First to last token, in seconds.", LATENCY)
 
 # What the engine exposes from its start
 ENGINE_METRICS: tuple[Metric, ...] = (
@@ -164,46 +245,88 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     REQUEST_NUM_PREEMPTIONS, REQUEST_PREFILL_KV_COMPUTED_TOKENS,
 )  # fmt: skip
 
-CACHE_CONFIG_INFO = Metric(
-    "vllm:cache_config_info",
-    Kind.GAUGE,
-    "Settings of the KV cache as labels; always 1.",
-    ("block_size", "cache_dtype", "enable_prefix_caching", ENGINE, "gpu_memory_utilization", "kv_cache_size_tokens",
-     "num_gpu_blocks"),
+CACHE_CONFIG_INFO = _gauge(
+    "vllm:cache_config_info", text="Settings of the KV cache as labels; always 1.", per_engine=False,
+    labels=("block_size", "cache_dtype", "enable_prefix_caching", ENGINE, "gpu_memory_utilization",
+            "kv_cache_size_tokens", "num_gpu_blocks"),
 )  # fmt: skip
-"""vLLM has further labels; these are the ones worth reading. No model_name."""
+"""vLLM has further labels; these are the ones worth reading. No model_name; before 0.9 no engine."""
 
 # Appear with the first sleep or wake-up
-SLEEP_OPERATION_DURATION = Metric(
-    "vllm:sleep_mode_operation_duration_seconds",
-    Kind.HISTOGRAM,
-    "Duration of one sleep or wake-up, in seconds.",
-    ("operation",),
-    SLEEP_OPERATION,
-    values=("sleep", "wake"),
-)
-SLEEP_OPERATIONS_IN_FLIGHT = Metric(
-    "vllm:sleep_mode_operations_in_flight",
-    Kind.GAUGE,
-    "Sleep and wake-up calls that have not returned.",
-    ("operation",),
-    values=("sleep", "wake"),
-)
+SLEEP_OPERATION_DURATION = _histogram(
+    "vllm:sleep_mode_operation_duration_seconds", text="Duration of one sleep or wake-up, in seconds.",
+    labels=("operation",), buckets=SLEEP_OPERATION, values=("sleep", "wake"),
+    unit=Unit.SECONDS, since="0.32", optional=True, per_engine=False,
+)  # fmt: skip
+SLEEP_OPERATIONS_IN_FLIGHT = _gauge(
+    "vllm:sleep_mode_operations_in_flight", text="Sleep and wake-up calls that have not returned.",
+    labels=("operation",), values=("sleep", "wake"), since="0.32", optional=True, per_engine=False,
+)  # fmt: skip
 
-# HTTP side of the API server. The status is grouped: 2xx, 4xx, 5xx.
-HTTP_REQUESTS = Metric("http_requests", Kind.COUNTER, "Requests.", ("handler", "method", "status"))
-HTTP_REQUEST_SIZE = Metric("http_request_size_bytes", Kind.SUMMARY, "Content-Length of requests.", ("handler",))
-HTTP_RESPONSE_SIZE = Metric("http_response_size_bytes", Kind.SUMMARY, "Content-Length of answers.", ("handler",))
-HTTP_DURATION_FINE = Metric(
-    "http_request_duration_highr_seconds", Kind.HISTOGRAM, "All handlers mixed, many buckets.", (), HTTP_FINE
+# Appear only where the feature is on: speculative decoding, LoRA, --kv-cache-metrics, NaN checks, KV connectors.
+SPEC_DECODE_DRAFTS = _counter(
+    "vllm:spec_decode_num_drafts", text="Drafts of speculative decoding.", since="0.9", optional=True
 )
-HTTP_DURATION = Metric(
-    "http_request_duration_seconds",
-    Kind.HISTOGRAM,
-    "By handler, few buckets; a stream ends at its first byte.",
-    ("handler", "method"),
-    HTTP_COARSE,
+SPEC_DECODE_DRAFT_TOKENS = _counter(
+    "vllm:spec_decode_num_draft_tokens", text="Tokens drafted.", unit=Unit.TOKENS, optional=True
 )
+SPEC_DECODE_ACCEPTED_TOKENS = _counter(
+    "vllm:spec_decode_num_accepted_tokens", text="Drafted tokens accepted.", unit=Unit.TOKENS, optional=True
+)
+SPEC_DECODE_ACCEPTED_TOKENS_PER_POS = _counter(
+    "vllm:spec_decode_num_accepted_tokens_per_pos", text="Drafted tokens accepted, by position in the draft.",
+    labels=("position",), unit=Unit.TOKENS, since="0.9", optional=True,
+)  # fmt: skip
+LORA_REQUESTS_INFO = _gauge(
+    "vllm:lora_requests_info", text="Time of the last change, the adapters in use as labels.",
+    labels=("max_lora", "waiting_lora_adapters", "running_lora_adapters"),
+    unit=Unit.TIMESTAMP_SECONDS, optional=True, per_engine=False,
+)  # fmt: skip
+KV_BLOCK_LIFETIME = _histogram(
+    "vllm:kv_block_lifetime_seconds", text="Allocation to eviction of a KV block, in seconds.",
+    buckets=KV_BLOCK_SECONDS, unit=Unit.SECONDS, since="0.13", optional=True,
+)  # fmt: skip
+KV_BLOCK_IDLE = _histogram(
+    "vllm:kv_block_idle_before_evict_seconds", text="Last use to eviction of a KV block, in seconds.",
+    buckets=KV_BLOCK_SECONDS, unit=Unit.SECONDS, since="0.13", optional=True,
+)  # fmt: skip
+CORRUPTED_REQUESTS = _counter(
+    "vllm:corrupted_requests", text="Requests with NaN in their logits.", unit=Unit.REQUESTS, since="0.12",
+    optional=True,
+)  # fmt: skip
+REQUESTS_KV_FETCH_BY_STAGE = _gauge(
+    "vllm:num_requests_kv_fetch_by_stage", text="Waiting requests by stage of their KV transfer.",
+    labels=("stage",), values=("waiting_to_start", "in_progress", "completed_waiting"),
+    unit=Unit.REQUESTS, since="0.32", optional=True,
+)  # fmt: skip
+OPTIONAL_METRICS: tuple[Metric, ...] = (
+    SLEEP_OPERATION_DURATION, SLEEP_OPERATIONS_IN_FLIGHT, SPEC_DECODE_DRAFTS, SPEC_DECODE_DRAFT_TOKENS,
+    SPEC_DECODE_ACCEPTED_TOKENS, SPEC_DECODE_ACCEPTED_TOKENS_PER_POS, LORA_REQUESTS_INFO, KV_BLOCK_LIFETIME,
+    KV_BLOCK_IDLE, CORRUPTED_REQUESTS, REQUESTS_KV_FETCH_BY_STAGE,
+)  # fmt: skip
+
+# HTTP side of the API server. The status is grouped: 2xx, 4xx, 5xx; a series appears with its first request.
+_http = partial(declared, per_engine=False)
+HTTP_REQUESTS = _http(
+    "http_requests", kind=Kind.COUNTER, text="Requests.", labels=("handler", "method", "status"), unit=Unit.REQUESTS
+)
+HTTP_REQUEST_SIZE = _http(
+    "http_request_size_bytes", kind=Kind.SUMMARY,
+    text="Content-Length of requests.", labels=("handler",), unit=Unit.BYTES,
+)  # fmt: skip
+HTTP_RESPONSE_SIZE = _http(
+    "http_response_size_bytes", kind=Kind.SUMMARY,
+    text="Content-Length of answers.", labels=("handler",), unit=Unit.BYTES,
+)  # fmt: skip
+HTTP_DURATION_FINE = _http(
+    "http_request_duration_highr_seconds", kind=Kind.HISTOGRAM,
+    text="All handlers mixed, many buckets.", buckets=HTTP_FINE, unit=Unit.SECONDS,
+)  # fmt: skip
+HTTP_DURATION = _http(
+    "http_request_duration_seconds", kind=Kind.HISTOGRAM,
+    text="By handler, few buckets; a stream ends at its first byte.",
+    labels=("handler", "method"), buckets=HTTP_COARSE, unit=Unit.SECONDS,
+)  # fmt: skip
 HTTP_METRICS: tuple[Metric, ...] = (
     HTTP_REQUESTS, HTTP_REQUEST_SIZE, HTTP_RESPONSE_SIZE, HTTP_DURATION_FINE, HTTP_DURATION,
 )  # fmt: skip
@@ -211,21 +334,3 @@ HTTP_NOT_COUNTED: frozenset[str] = frozenset({"/metrics", "/health", "/load", "/
 """Handlers that the HTTP metrics leave out."""
 HTTP_UNKNOWN_HANDLER = "none"
 """Value of ``handler`` for paths that match no route."""
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """A metric that older versions of vLLM call otherwise."""
-
-    metric: Metric
-    old_samples: tuple[str, ...] = field(default=())
-
-
-RENAMED: Mapping[str, Renamed] = {
-    "kv_cache_usage": Renamed(KV_CACHE_USAGE, ("vllm:gpu_cache_usage_perc",)),
-    "prefix_cache_queries": Renamed(PREFIX_CACHE_QUERIES, ("vllm:gpu_prefix_cache_queries_total",)),
-    "prefix_cache_hits": Renamed(PREFIX_CACHE_HITS, ("vllm:gpu_prefix_cache_hits_total",)),
-    "inter_token_latency": Renamed(INTER_TOKEN_LATENCY, ("vllm:time_per_output_token_seconds_count",)),
-    "queue_time": Renamed(REQUEST_QUEUE_TIME, ("vllm:time_in_queue_requests_count",)),
-}
-"""By a name of ours: where to look when the present name is absent."""
