@@ -8,6 +8,7 @@ from pydantic import Field
 
 from sre.settings.base import Settings
 from sre.settings.guard import GuardSettings
+from sre.settings.monitoring import MonitoringSettings
 from sre.settings.notify import NotifySettings
 from sre.settings.stack import Positive, StackSettings
 
@@ -27,4 +28,5 @@ class Root(Settings):
     stack: StackSettings = StackSettings()
     guard: GuardSettings = GuardSettings()
     notify: NotifySettings = NotifySettings()
+    monitoring: MonitoringSettings = MonitoringSettings()
     chaos: ChaosSettings = ChaosSettings()

@@ -65,9 +65,14 @@ def redacted(settings: Any) -> Any:
     return _redacted(settings, secret=False)
 
 
+def _holds_secret(key: str) -> bool:
+    """Settings named ``…_file`` say where a secret is, not what."""
+    return is_secret_name(key) and not key.endswith("_file")
+
+
 def _redacted(value: Any, *, secret: bool) -> Any:
     if isinstance(value, dict):
-        return {k: _redacted(v, secret=secret or is_secret_name(str(k))) for k, v in value.items()}
+        return {k: _redacted(v, secret=secret or _holds_secret(str(k))) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_redacted(v, secret=secret) for v in value]
     if isinstance(value, str):
