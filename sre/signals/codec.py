@@ -13,6 +13,7 @@ from sre.signals.types import (
     CanaryVerdict,
     EngineSeen,
     GatewaySeen,
+    GpuDetails,
     GpuSeen,
     OutcomeCounts,
     ProcessIdentity,
@@ -90,7 +91,21 @@ def _gpu(data: Mapping[str, Any]) -> GpuSeen:
         source=data["source"],
         injected=data["injected"],
         processes=tuple((p[0], p[1]) for p in data["processes"]),
+        details=gpu_details(data.get("details")),  # traces of older guards have none
         **readings,
+    )
+
+
+def gpu_details(data: Mapping[str, Any] | None) -> GpuDetails | None:
+    """Return the details that ``data`` spells out. Raises KeyError, TypeError or ValueError."""
+    if data is None:
+        return None
+    return GpuDetails(
+        **{
+            **data,
+            "throttled": tuple((str(reason), bool(now)) for reason, now in data["throttled"]),
+            "xid_events": tuple((int(xid), int(events)) for xid, events in data["xid_events"]),
+        }
     )
 
 

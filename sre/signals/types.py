@@ -137,6 +137,35 @@ class EngineSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuDetails:
+    """
+    What a GPU says beyond the readings that rules use. None, and an empty tuple: it does not say, never zero.
+
+    Attributes:
+        sampled_at: Monotonic seconds.
+        memory_used_bytes: The driver's reserve included.
+        nvlink_received_bytes, nvlink_sent_bytes: Over all links, since the driver was loaded.
+        ecc_uncorrected_errors: Since the driver was loaded.
+        row_remap_failed: A broken memory row could not be replaced.
+        throttled: (reason, whether it holds the clocks down now), for the reasons this card knows.
+        xid_last: The last XID; 0: none so far.
+        xid_events: (XID, events). Both XID fields outlive the process that reads, and what it reads.
+    """
+
+    sampled_at: float
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_temperature_celsius: float | None = None
+    nvlink_received_bytes: int | None = None
+    nvlink_sent_bytes: int | None = None
+    ecc_uncorrected_errors: int | None = None
+    row_remap_failed: bool | None = None
+    throttled: tuple[tuple[str, bool], ...] = ()
+    xid_last: int | None = None
+    xid_events: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSeen:
     """One GPU. ``source`` is "nvml" or "sim"; ``injected`` when a chaos overlay changed a value."""
 
@@ -150,6 +179,7 @@ class GpuSeen:
     injected: bool = False
     processes: tuple[tuple[int, int], ...] = ()
     """(pid, used bytes) of accounted compute processes."""
+    details: GpuDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from typing import Any
 import pynvml
 
 from sre.adapters.gpu.backend import BackendFailed, NotHere
-from sre.signals.types import GpuSeen, Reading, Seen
+from sre.adapters.gpu.nvml_details import field_details, throttle_details
+from sre.adapters.gpu.nvml_events import XidEvents
+from sre.signals.types import GpuDetails, GpuSeen, Reading, Seen
 
 REINITIALIZE_AFTER_SECONDS = 30.0
 """NVML keeps saying "lost" of a GPU that came back until it is initialized anew; so often that is tried."""
@@ -53,45 +55,77 @@ class NvmlBackend:
             raise kind(f"NVML: {error}") from error
         if count == 0:
             raise NotHere("NVML: the driver shows no GPU")
+        self._xids = XidEvents()
+        self._handles(count)  # events count from now on, not from the first read
 
     def read(self) -> Sequence[GpuSeen]:
         try:
-            gpus = [self._gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            handles = self._handles(pynvml.nvmlDeviceGetCount())
+            self._xids.look()
+            gpus = [self._gpu(index, handle) for index, handle in enumerate(handles)]
             lost = any(gpu.memory_used_ratio.seen is Seen.UNREACHABLE for gpu in gpus)
             if lost and self._monotonic() - self._initialized_at >= REINITIALIZE_AFTER_SECONDS:
                 self._initialized_at = self._monotonic()
+                self._xids.forget_session()
                 pynvml.nvmlShutdown()
                 pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise BackendFailed(f"NVML: {error}") from error
         return gpus
 
-    def _gpu(self, index: int) -> GpuSeen:
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        except pynvml.NVMLError as error:
-            why = self._missing(error)
-            return GpuSeen(index, "", self.source, why, why, why, why)
+    def _handles(self, count: int) -> list[Any]:
+        """A handle per index, or the error why there is none. Those that are new are listened to."""
+        handles: list[Any] = []
+        for index in range(count):
+            try:
+                handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+            except pynvml.NVMLError as error:
+                handles.append(error)
+        self._xids.listen({i: h for i, h in enumerate(handles) if not isinstance(h, pynvml.NVMLError)})
+        return handles
+
+    def _gpu(self, index: int, handle: Any) -> GpuSeen:
+        at, xids = self._monotonic(), self._xids.of(index)
+        if isinstance(handle, pynvml.NVMLError):
+            why = self._missing(handle)
+            return GpuSeen(index, "", self.source, why, why, why, why, details=GpuDetails(at, **xids))
+        memory, used, total = self._memory(handle)
         return GpuSeen(
             index=index,
             uuid=_uuid(handle),
             source=self.source,
-            memory_used_ratio=self._reading(lambda: _memory_used_ratio(handle), 0.0, 1.0),
+            memory_used_ratio=memory,
             temperature_celsius=self._reading(
                 lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU), -40.0, 150.0
             ),
             utilization_ratio=self._reading(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, 0.0, 1.0),
             power_watts=self._reading(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000, 0.0, 10_000.0),
             processes=_processes(handle),
+            details=GpuDetails(
+                at,
+                memory_used_bytes=used,
+                memory_total_bytes=total,
+                throttled=throttle_details(handle),
+                **field_details(handle),
+                **xids,
+            ),
         )
+
+    def _memory(self, handle: Any) -> tuple[Reading, int | None, int | None]:
+        """Share taken, bytes taken, bytes of the card."""
+        try:
+            free, total = _free_and_total(handle)
+        except pynvml.NVMLError as error:
+            return self._missing(error), None, None
+        if not 0 <= free <= total or total == 0:
+            return Reading.missing(self._monotonic(), Seen.INVALID), None, None
+        return Reading.of(1.0 - free / total, self._monotonic()), total - free, total
 
     def _reading(self, ask: Callable[[], Any], low: float, high: float) -> Reading:
         try:
             value = float(ask())
         except pynvml.NVMLError as error:
             return self._missing(error)
-        except ZeroDivisionError:
-            return Reading.missing(self._monotonic(), Seen.INVALID)
         if not low <= value <= high:
             return Reading.missing(self._monotonic(), Seen.INVALID)
         return Reading.of(value, self._monotonic())
@@ -103,9 +137,9 @@ class NvmlBackend:
         return Reading.missing(self._monotonic(), Seen.UNREACHABLE if error.value in _LOST else Seen.INVALID)
 
 
-def _memory_used_ratio(handle: Any) -> float:
+def _free_and_total(handle: Any) -> tuple[int, int]:
     """
-    Share of the GPU's memory that nobody can have any more: 1 - free / total, so the driver's reserve counts as used.
+    Bytes of the GPU's memory that somebody can still have, and all of it; so the driver's reserve counts as taken.
 
     The two interfaces call different things "used" (the old one includes the reserve, the new one does not); free and
     total mean the same in both.
@@ -116,7 +150,7 @@ def _memory_used_ratio(handle: Any) -> float:
         if error.value not in _OLD_DRIVER:
             raise
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return 1.0 - float(memory.free) / float(memory.total)
+    return int(memory.free), int(memory.total)
 
 
 def _uuid(handle: Any) -> str:

@@ -75,9 +75,15 @@ def _applied(gpu: GpuSeen, over: GpuOverlay, now: float) -> GpuSeen:
     memory, temperature = over.memory_used_ratio, over.temperature_celsius
     if memory is None and temperature is None:
         return gpu
+    details = gpu.details
+    if memory is not None and details is not None and details.memory_total_bytes is not None:
+        # One fault, told by every value that would tell it.
+        taken = round(memory * details.memory_total_bytes)
+        details = dataclasses.replace(details, memory_used_bytes=max(0, min(taken, details.memory_total_bytes)))
     return dataclasses.replace(
         gpu,
         injected=True,
+        details=details,
         memory_used_ratio=gpu.memory_used_ratio if memory is None else Reading.of(memory, now),
         temperature_celsius=gpu.temperature_celsius if temperature is None else Reading.of(temperature, now),
     )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from sre.signals.codec import gpu_details
 from sre.signals.types import GpuSeen, Reading, Seen
 
 SOURCE_NONE = "none"
@@ -68,6 +69,7 @@ def _plain(gpu: GpuSeen) -> dict[str, Any]:
         "source": gpu.source,
         "injected": gpu.injected,
         "processes": gpu.processes,
+        "details": None if gpu.details is None else asdict(gpu.details),
         **{name: [r.value, r.seen.value, r.sampled_at] for name, r in readings.items()},
     }
 
@@ -90,6 +92,7 @@ def _gpu(data: dict[str, Any]) -> GpuSeen:
         source=str(data["source"]),
         injected=bool(data["injected"]),
         processes=tuple((int(pid), int(held)) for pid, held in data["processes"]),
+        details=gpu_details(data["details"]),
         **{name: _reading(data[name]) for name in FIELDS},
     )
 

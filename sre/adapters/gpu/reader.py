@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from sre.adapters.gpu.child_process import Child, ChildFailed, Killed
 from sre.adapters.gpu.protocol import SOURCE_NONE, ChildOptions
+from sre.adapters.gpu.xid_totals import XidTotals
 from sre.clock import Clock
 from sre.signals.types import NEVER, GpuSeen, Reading, Seen
 
@@ -74,6 +76,7 @@ class ChildGpuReader:
         self.problem: str | None = None
         self.replaced = 0
         self._uuids: dict[int, str] = {}
+        self._xids: dict[int, XidTotals] = {}
         self._gpus: tuple[GpuSeen, ...] = self._all(NEVER)
 
     @property
@@ -130,7 +133,8 @@ class ChildGpuReader:
             self._backoff_seconds = self._initial_backoff_seconds
             self.problem = None
             self._uuids = {gpu.index: gpu.uuid or self._uuids.get(gpu.index, "") for gpu in gpus}
-            seen = {gpu.index: gpu for gpu in gpus}
+            self._xids |= {gpu.index: self._xids_of(gpu.index).seen(gpu.details) for gpu in gpus}
+            seen = {gpu.index: self._with_xids(gpu) for gpu in gpus}
             absent = Reading.missing(self._clock.monotonic())
             self._gpus = tuple(
                 seen.get(index) or self._one(index, absent) for index in sorted(self._expected | seen.keys())
@@ -153,6 +157,7 @@ class ChildGpuReader:
 
     def _drop_child(self) -> None:
         if self._child is not None:
+            self._xids = {index: totals.process_ended() for index, totals in self._xids.items()}
             self._child.kill()
             self._killed.add(self._child.process)
             self._child = None
@@ -163,7 +168,16 @@ class ChildGpuReader:
 
     def _one(self, index: int, reading: Reading) -> GpuSeen:
         source = "nvml" if self.source == SOURCE_NONE else self.source
-        return GpuSeen(index, self._uuids.get(index, ""), source, reading, reading, reading, reading)
+        gone = GpuSeen(index, self._uuids.get(index, ""), source, reading, reading, reading, reading)
+        return self._with_xids(gone)
+
+    def _xids_of(self, index: int) -> XidTotals:
+        return self._xids.get(index, XidTotals())
+
+    def _with_xids(self, gpu: GpuSeen) -> GpuSeen:
+        """A GPU that cannot be read has still had its XIDs: just then they are wanted."""
+        at = gpu.memory_used_ratio.sampled_at
+        return dataclasses.replace(gpu, details=self._xids_of(gpu.index).put(gpu.details, at))
 
 
 class NoGpuReader:

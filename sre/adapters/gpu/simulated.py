@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sre.signals.types import GpuSeen, Reading
+from sre.signals.types import GpuDetails, GpuSeen, Reading
 from sre.simulator.gpu import GpuLoad, GpuModel, state
 
 FRESH_SECONDS = 3.0
@@ -65,6 +65,13 @@ class SimulatedBackend:
                     utilization_ratio=Reading.of(now.utilization_ratio, at),
                     power_watts=Reading.of(now.power_watts, at),
                     processes=now.processes,
+                    # It has no links, sensors and rows that could fail: only what the model knows is shown.
+                    details=GpuDetails(
+                        at,
+                        memory_used_bytes=now.memory_used_bytes,
+                        memory_total_bytes=self._model.memory_total_bytes,
+                        xid_last=0,
+                    ),
                 )
             )
         return gpus
