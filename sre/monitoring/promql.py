@@ -271,17 +271,19 @@ def _uses(*exprs: Expr) -> frozenset[str]:
     return frozenset().union(*(expr.uses for expr in exprs))
 
 
-def ratio(part: Expr, whole: Expr, unit: Unit = Unit.RATIO) -> Expr:
-    """``part / (whole > 0)``: no value, and no NaN, where there is nothing to divide by."""
+def ratio(part: Expr, whole: Expr, unit: Unit = Unit.RATIO, *, least: float = 0) -> Expr:
+    """``part / (whole > least)``: no value, and no NaN, where there is nothing, or too little, to divide by."""
     if part.labels != whole.labels:
         raise ExpressionError(
             f"unequal labels in a division: {sorted(part.labels)} and {sorted(whole.labels)}; aggregate both alike"
         )
-    return Expr(f"{part.operand} / ({whole.text} > 0)", unit, part.labels, _uses(part, whole), atomic=False)
+    return Expr(
+        f"{part.operand} / ({whole.operand} > {number(least)})", unit, part.labels, _uses(part, whole), atomic=False
+    )
 
 
 def either(*exprs: Expr) -> Expr:
-    """``a or b``: where the first has no series, the next. Units and labels must agree."""
+    """``a or b``: where the first has no series, the next. Units and labels must agree; of conditions, a condition."""
     first = exprs[0]
     for other in exprs[1:]:
         if other.unit is not first.unit:
@@ -290,7 +292,19 @@ def either(*exprs: Expr) -> Expr:
         return first
     # "or" binds weakest: operands need no parentheses.
     labels = frozenset().union(*(expr.labels for expr in exprs))
-    return Expr(" or ".join(expr.text for expr in exprs), first.unit, labels, _uses(*exprs), atomic=False)
+    condition = all(expr.condition for expr in exprs)
+    text = " or ".join(expr.text for expr in exprs)
+    return Expr(text, first.unit, labels, _uses(*exprs), atomic=False, condition=condition)
+
+
+def either_on(first: Expr, second: Expr, *on: str) -> Expr:
+    """``first or on (…) second``: of the second only what the first does not have by these labels."""
+    if first.unit is not second.unit or first.labels != second.labels:
+        raise ExpressionError(f"units or labels differ in {first.text} or {second.text}")
+    if missing := [label for label in on if label not in first.labels]:
+        raise ExpressionError(f"{first.text} has no label {', '.join(missing)} to match on")
+    text = f"{first.text} or on ({', '.join(on)}) {second.operand}"
+    return Expr(text, first.unit, first.labels, _uses(first, second), atomic=False)
 
 
 def or_zero(expr: Expr, like: Expr) -> Expr:
@@ -362,6 +376,29 @@ def compare(expr: Expr, operator: str, threshold: float | Decimal) -> Expr:
     return replace(expr, text=text, atomic=False, condition=True)
 
 
+def holds(expr: Expr, operator: str, threshold: float) -> Expr:
+    """1 where the comparison holds, 0 where it does not."""
+    compared = compare(expr, operator, threshold)
+    text = f"{expr.operand} {operator} bool {number(threshold)}"
+    return replace(compared, text=text, unit=Unit.STATE, condition=False)
+
+
+def less_than(first: Expr, second: Expr) -> Expr:
+    """``first < second``, series by series; units and labels must agree."""
+    return replace(_arithmetic(first, "<", second), condition=True)
+
+
+def over_time(function: str, recorded: Expr, window: str) -> Expr:
+    """``changes``, ``max_over_time`` … of a recorded series (a record called without further operators)."""
+    if function not in _OVER_TIME:
+        raise ExpressionError(f"{function} is not among {', '.join(sorted(_OVER_TIME))}")
+    if not re.fullmatch(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+(\{.*\})?", recorded.text):
+        raise ExpressionError(f"{recorded.text} is no recorded series; a range of an expression needs a record")
+    seconds(window)
+    unit = recorded.unit if function in ("max_over_time", "min_over_time", "avg_over_time") else Unit.ONE
+    return replace(recorded, text=f"{function}({recorded.text}[{window}])", unit=unit)
+
+
 def both(first: Expr, second: Expr, *on: str, group: str = "") -> Expr:
     """``first and on (…) second``: the values and labels of ``first`` where both hold."""
     for label in on:
@@ -417,3 +454,9 @@ def relabelled(expr: Expr, target: str, source: str, pattern: str = "(.*)", repl
     arguments = ", ".join(quoted(text) for text in (target, replacement, source, pattern))
     text = f"label_replace({expr.text}, {arguments})"
     return replace(expr, text=text, labels=expr.labels | {target}, atomic=True)
+
+
+def labelled(expr: Expr, label: str, value: str) -> Expr:
+    """The series with ``label`` set to ``value``."""
+    text = f'label_replace({expr.text}, {quoted(label)}, {quoted(value)}, "", "")'
+    return replace(expr, text=text, labels=expr.labels | {label}, atomic=True)
