@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from sre.monitoring.links import rule_annotations, rule_labels
 from sre.monitoring.model import Alert, Group, Input, Missing, Raw, Record, Rising, Scenario, Shape, Steady
 from sre.monitoring.promql import ExpressionError, number, seconds
+from sre.monitoring.render import alert_annotations, alert_labels
 from sre.settings.monitoring import MonitoringSettings
 
 
@@ -133,11 +133,12 @@ def alert_cases(alert: Alert, settings: MonitoringSettings) -> list[dict[str, An
 
 def expected_alert(alert: Alert, settings: MonitoringSettings) -> dict[str, Any]:
     """The alert as promtool must see it, annotations expanded."""
-    labels = {**alert.scenario.labels, **rule_labels(alert)}
+    labels = {**alert.scenario.labels, **alert_labels(alert)}
     return {
         "exp_labels": labels,
         "exp_annotations": {
-            name: expand(text, labels, alert.scenario.value) for name, text in rule_annotations(alert, settings).items()
+            name: expand(text, labels, alert.scenario.value)
+            for name, text in alert_annotations(alert, settings).items()
         },
     }
 
