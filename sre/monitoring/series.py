@@ -1,4 +1,4 @@
-"""Series of scenarios, spelled as the selection's expressions ask for them: job, prefix and further matchers included."""
+"""Series of scenarios, spelled as the selection's expressions ask for them: job, prefix and matchers included."""
 
 from __future__ import annotations
 
