@@ -156,15 +156,10 @@ class Selection:
         """``max_over_time``, ``changes``, ``resets``, ``count_over_time`` … of a metric's samples in the window."""
         if function not in _OVER_TIME:
             raise ExpressionError(f"{function} is not among {', '.join(sorted(_OVER_TIME))}")
-        if metric.kind is not Kind.GAUGE and function not in (
-            "changes",
-            "resets",
-            "count_over_time",
-            "absent_over_time",
-        ):
+        if metric.kind is not Kind.GAUGE and function not in _OVER_TIME_OF_COUNTERS:
             raise ExpressionError(f"{function} of a {metric.kind.value} ({metric.name}) means nothing; take increase()")
         inner = self._selector(metric, metric.sample, matchers, equal)
-        unit = metric.unit if function.endswith(("max_over_time", "min_over_time", "avg_over_time")) else Unit.ONE
+        unit = metric.unit if function in _OVER_TIME_OF_VALUES else Unit.ONE
         labels = self._labels(metric)
         uses = frozenset({self.name(metric.sample)})
         return Expr(f"{function}({inner}[{self._window(window)}])", unit, labels, uses)
@@ -219,7 +214,8 @@ class Selection:
 
 
 _OVER_TIME_OF_COUNTERS = frozenset({"changes", "resets", "count_over_time", "absent_over_time"})
-_OVER_TIME = _OVER_TIME_OF_COUNTERS | {"max_over_time", "min_over_time", "avg_over_time"}
+_OVER_TIME_OF_VALUES = frozenset({"max_over_time", "min_over_time", "avg_over_time", "sum_over_time", "deriv"})
+_OVER_TIME = _OVER_TIME_OF_COUNTERS | _OVER_TIME_OF_VALUES
 
 
 def le_matcher(edge: float) -> str:
@@ -262,6 +258,19 @@ def avg_by(expr: Expr, *by: str) -> Expr:
 
 def count_by(expr: Expr, *by: str) -> Expr:
     return _aggregate("count", expr, by)
+
+
+def present_by(expr: Expr, *by: str) -> Expr:
+    """1 for each of these label sets that has a series, whatever its value."""
+    return replace(_aggregate("group", expr, by), unit=Unit.STATE)
+
+
+def largest_by(first: Expr, second: Expr, *by: str) -> Expr:
+    """The larger of two, or the one there is, by ``by``; both must have just these labels. Units must agree."""
+    if first.labels != frozenset(by) or second.labels != frozenset(by):
+        raise ExpressionError(f"aggregate {first.text} and {second.text} by {', '.join(by)} first")
+    # Told apart by a label, so that "or" keeps both.
+    return max_by(either(first, labelled(second, "of_two", "second")), *by)
 
 
 # ---- Operators ------------------------------------------------------------------------------------------------------
@@ -331,6 +340,19 @@ def _arithmetic(left: Expr, operator: str, right: Expr) -> Expr:
     return Expr(f"{left.operand} {operator} {right.operand}", left.unit, left.labels, _uses(left, right), atomic=False)
 
 
+def on_each(over: Expr, value: Expr, *on: str) -> Expr:
+    """``value`` on every series of ``over`` that has the same ``on``; ``over`` is 1 (see ``present_by``)."""
+    if over.unit is not Unit.STATE or value.labels != frozenset(on) or not frozenset(on) <= over.labels:
+        raise ExpressionError(f"{value.text} cannot be put on {over.text} by {', '.join(on)}")
+    text = f"{over.operand} * on ({', '.join(on)}) group_left () {value.operand}"
+    return Expr(text, value.unit, over.labels, _uses(over, value), atomic=False)
+
+
+def at_least(expr: Expr, least: float) -> Expr:
+    """``clamp_min``: what is less counts as ``least``."""
+    return replace(expr, text=f"clamp_min({expr.text}, {number(least)})", atomic=True)
+
+
 def scaled(expr: Expr, factor: float | Decimal, unit: Unit, *, divide: bool = False) -> Expr:
     """``expr * factor`` (or ``/ factor``) in another unit."""
     operator = "/" if divide else "*"
@@ -395,7 +417,7 @@ def over_time(function: str, recorded: Expr, window: str) -> Expr:
     if not re.fullmatch(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+(\{.*\})?", recorded.text):
         raise ExpressionError(f"{recorded.text} is no recorded series; a range of an expression needs a record")
     seconds(window)
-    unit = recorded.unit if function in ("max_over_time", "min_over_time", "avg_over_time") else Unit.ONE
+    unit = recorded.unit if function in _OVER_TIME_OF_VALUES else Unit.ONE
     return replace(recorded, text=f"{function}({recorded.text}[{window}])", unit=unit)
 
 
