@@ -35,11 +35,17 @@ def hang_stands(breaker: EngineBreaker, incident: Incident | None, engine: Engin
     return proven is None or proven <= (breaker.fault_since if breaker.fault_since is not None else breaker.since)
 
 
-def budget_left(state: GuardState, engine: str, policy: Policy) -> bool:
-    """Whether one more restart is within the hour's limits; ``state.restarts`` holds those of the last hour."""
+def restarts_left(state: GuardState, engine: str, policy: Policy) -> int:
+    """Restarts of ``engine`` within the hour's limits; ``state.restarts`` holds those of the last hour."""
     budgets = policy.budgets
     mine = [t for e, t in state.restarts if e == engine]
-    return len(mine) < budgets.restarts_per_engine_per_hour and len(state.restarts) < budgets.restarts_per_hour
+    left = min(budgets.restarts_per_engine_per_hour - len(mine), budgets.restarts_per_hour - len(state.restarts))
+    return max(0, left)
+
+
+def budget_left(state: GuardState, engine: str, policy: Policy) -> bool:
+    """Whether one more restart is within the hour's limits."""
+    return restarts_left(state, engine, policy) > 0
 
 
 def waits_for_restart(state: GuardState, breaker: EngineBreaker, engine: EngineSeen, at: float, policy: Policy) -> bool:

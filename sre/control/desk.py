@@ -12,6 +12,7 @@ from sre.breaker.machine import BreakerState, EngineBreaker
 from sre.breaker.manual import Command
 from sre.breaker.memory import EngineMemory
 from sre.breaker.policy import Policy
+from sre.breaker.recovery import restarts_left
 from sre.breaker.state import Pause
 from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
@@ -105,6 +106,8 @@ class Desk:
         breaker = guard.state.breakers.get(name, EngineBreaker())
         memory = guard.memory.engines.get(name, EngineMemory())
         ramp = breaker.ramp_index
+        desired = guard.decision.desired.engines if guard.decision else ()
+        weight = next((0 if e.draining else e.weight_percent for e in desired if e.engine == name), None)
         return {
             "state": breaker.effective.value,
             "reason": breaker.reason.value if breaker.reason else None,
@@ -114,6 +117,8 @@ class Desk:
             if breaker.effective is BreakerState.OPEN
             else None,
             "ramp_percent": None if ramp is None else self._policy.half_open.ramp_percents[ramp],
+            "weight_percent": weight,
+            "restarts_left": restarts_left(guard.state, name, self._policy),
             "latched": breaker.latched,
             "openings": breaker.openings,
             "override": _plain(breaker.override),

@@ -135,14 +135,14 @@ ENGINE_WEIGHT_RATIO = _own(
 )  # fmt: skip
 ENGINE_BATCH_SIZE = _own(
     "sre_engine_batch_size", Kind.HISTOGRAM,
-    "Running requests, weighted by time: a bucket holds the seconds spent at that size or below, _count the seconds "
-    "observed, _sum request-seconds.", (ENGINE, POOL),
-    buckets=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0), unit=Unit.REQUESTS,
+    "Running requests, weighted by time: a bucket holds the seconds spent at that size or below (at 0: idle), _count "
+    "the seconds observed, _sum request-seconds.", (ENGINE, POOL),
+    buckets=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0), unit=Unit.REQUESTS,
 )  # fmt: skip
 ENGINE_BATCH_FORMATION_SECONDS = _own(
     "sre_engine_batch_formation_seconds", Kind.HISTOGRAM,
-    "Time requests waited for a place in the batch: mean of those first scheduled in one tick, weighted by their "
-    "number; spread within a tick is not seen.", (ENGINE, POOL),
+    "Time requests waited for a place in the batch: mean of those that ended in one tick, weighted by their number; "
+    "the spread within a tick is not seen.", (ENGINE, POOL),
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0,
              30.0, 60.0),
     unit=Unit.SECONDS,
@@ -167,6 +167,8 @@ CANARY_FIRST_TOKEN_SECONDS = _own(
 # GPUs.
 GPU_LABELS = (GPU, UUID, SOURCE, INJECTED)
 """``source`` is nvml or sim; ``injected`` is "true" while a chaos fault changes what is read."""
+ALERTED_XIDS = (13, 31, 43, 48, 63, 64, 74, 79, 94, 95, 119, 120)
+"""XIDs of the application (13, 31, 43) and of the card. A counter born at 1 has no increase: they are born at 0."""
 GPUS = _own(
     "sre_gpus", Kind.GAUGE, "GPUs that answered the last read; no series while the reader does not answer.",
     optional=True,
@@ -199,11 +201,12 @@ GPU_POWER = _own(
 )  # fmt: skip
 GPU_XID_LAST = _own(
     "sre_gpu_xid_last", Kind.GAUGE,
-    "Last XID since the reader process began to listen, 0 for none; keeps its value for ever.", GPU_LABELS,
+    "Last XID since the guard began to listen, 0 for none; keeps its value for ever.", GPU_LABELS,
     optional=True,
 )  # fmt: skip
 GPU_XID_ERRORS = _own(
-    "sre_gpu_xid_errors_total", Kind.COUNTER, "XID events since the guard started; no series of a number never seen.",
+    "sre_gpu_xid_errors_total", Kind.COUNTER,
+    "XID events since the guard began to listen. Those that alerts ask for are there from the start, at 0.",
     (*GPU_LABELS, XID), optional=True,
 )  # fmt: skip
 GPU_NVLINK_BYTES = _own(

@@ -22,6 +22,8 @@ REQUESTS_WAITING = "requests_waiting"
 PROMPT_TOKENS_TOTAL = "prompt_tokens_total"
 GENERATION_TOKENS_TOTAL = "generation_tokens_total"
 PREEMPTIONS_TOTAL = "preemptions_total"
+QUEUE_SECONDS_TOTAL = "queue_seconds_total"
+QUEUED_REQUESTS_TOTAL = "queued_requests_total"
 GPU_MEMORY_USED_RATIO = "gpu_memory_used_ratio"
 GPU_TEMPERATURE_CELSIUS = "gpu_temperature_celsius"
 CONSECUTIVE_FAILED_BATCHES = "consecutive_failed_batches"
@@ -48,7 +50,7 @@ class Signal:
     One signal.
 
     Attributes:
-        unit: "ratio" (0..1), "celsius", "requests", "tokens", "steps", "batches".
+        unit: "ratio" (0..1), "celsius", "requests", "tokens", "steps", "batches", "seconds".
         low, high: Values outside are INVALID; None is unbounded.
         rule: Whether ``guard.rules`` may name it.
     """
@@ -90,6 +92,8 @@ SIGNALS: dict[str, Signal] = {
         Signal(STEPS_TOTAL, Scope.ENGINE, "steps", "Engine steps since the engine started: its heartbeat."),
         Signal(PROMPT_TOKENS_TOTAL, Scope.ENGINE, "tokens", "Prompt tokens processed since the engine started."),
         Signal(GENERATION_TOKENS_TOTAL, Scope.ENGINE, "tokens", "Tokens generated since the engine started."),
+        Signal(QUEUE_SECONDS_TOTAL, Scope.ENGINE, "seconds", "Time in the queue, summed over requests that ended."),
+        Signal(QUEUED_REQUESTS_TOTAL, Scope.ENGINE, "requests", "Requests that ended, counted in queue_seconds_total."),
         Signal(PREEMPTIONS_TOTAL, Scope.ENGINE, "requests", "Requests pushed out of the batch for want of KV cache."),
     )
 }  # fmt: skip
@@ -122,5 +126,7 @@ ENGINE_SOURCES: tuple[EngineSource, ...] = (
     EngineSource(PROMPT_TOKENS_TOTAL, (vllm.PROMPT_TOKENS.sample,)),
     EngineSource(GENERATION_TOKENS_TOTAL, (vllm.GENERATION_TOKENS.sample,)),
     EngineSource(PREEMPTIONS_TOTAL, (vllm.PREEMPTIONS.sample,)),
+    EngineSource(QUEUE_SECONDS_TOTAL, (vllm.REQUEST_QUEUE_TIME.name + "_sum",)),
+    EngineSource(QUEUED_REQUESTS_TOTAL, (vllm.REQUEST_QUEUE_TIME.name + "_count",)),
 )
 """What one scrape of an engine is reduced to."""

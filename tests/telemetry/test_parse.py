@@ -36,6 +36,8 @@ def test_real_vllm_text_gives_every_signal() -> None:
         signals.PROMPT_TOKENS_TOTAL: 21.0,
         signals.GENERATION_TOKENS_TOTAL: 24.0,
         signals.PREEMPTIONS_TOTAL: 0.0,
+        signals.QUEUE_SECONDS_TOTAL: 0.00013420699997368501,
+        signals.QUEUED_REQUESTS_TOTAL: 3.0,
     }
     assert not sample.asleep
 
