@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -18,13 +17,23 @@ from sre.actions.types import FinishedRequest
 from sre.breaker.decide import Decision
 from sre.metrics import own
 from sre.metrics.types import Kind, Metric
-from sre.signals.types import CanaryResult, GpuSeen, Reading, Seen, Snapshot
+from sre.servers.exporter_gpu import gpu_families
+from sre.servers.exporter_host import HostSource, host_families
+from sre.servers.exposition import Row, family, filled, one_of, weighted
+from sre.signals.batching import Batching, observe
+from sre.signals.types import CanaryResult, EngineSeen, ProcessIdentity, ProcessState, Seen, Snapshot
 
 BREAKER_STATES = ("closed", "open", "half_open", "forced_open", "disabled")
 RULE_STATES = ("ok", "pending", "firing", "recovering", "unknown", "disarmed")
 
 CLIENT_ABORT = "client_abort"
 """``FinishedRequest.detail`` of a request that its client gave up."""
+
+GUARD_MODES = ("auto", "observe", "suggest", "act")
+PROCESS_STATES = tuple(state.value for state in ProcessState)
+
+LONGEST_GAP_TICKS = 2.0
+"""A batch size stands for the time since the sample before it, at most so many ticks: lateness is no outage."""
 
 HEALTHY_TICK_AGE_SECONDS = 10.0
 """A guard whose last tick is older is not healthy."""
@@ -36,6 +45,7 @@ HERE = frozenset(
         own.CANARIES,
         own.CANARY_FIRST_TOKEN_SECONDS,
         own.CLIENT_ABORTS,
+        own.ENGINE_RESTARTS,
         own.GUARD_ERRORS,
         own.GUARD_TICKS,
         own.GUARD_TICK_SECONDS,
@@ -58,11 +68,23 @@ class Metrics:
 
     Args:
         extra: What others keep, asked at scrape time: metric → [(label values, value)].
+        host: Where the host's counters come from; None shows none.
+        tick_seconds: Time between two snapshots.
     """
 
-    def __init__(self, extra: Callable[[], Mapping[Metric, list[tuple[tuple[str, ...], float]]]] | None = None) -> None:
+    def __init__(
+        self,
+        extra: Callable[[], Mapping[Metric, list[Row]]] | None = None,
+        host: HostSource | None = None,
+        *,
+        tick_seconds: float = 1.0,
+    ) -> None:
         self.registry = CollectorRegistry()
-        self._extra = extra
+        self._extra, self.host = extra, host
+        self._longest_gap_seconds = LONGEST_GAP_TICKS * tick_seconds
+        self.batching: dict[tuple[str, str], Batching] = {}
+        """By (engine, pool)."""
+        self._identities: dict[str, ProcessIdentity] = {}
         self.source: StatusSource | None = None
         self.snapshot: Snapshot | None = None
         self.last_tick_wall: float | None = None
@@ -93,6 +115,8 @@ class Metrics:
         self._histograms[own.GUARD_TICK_SECONDS.name].observe(seconds)
         self.count(own.GUARD_TICKS)
         self.snapshot, self.last_tick_wall = snapshot, snapshot.wall
+        for seen in snapshot.engines.values():
+            self._observe(seen)
         for request in finished:
             pool = request.model or ""
             if request.engine is None:
@@ -105,6 +129,20 @@ class Metrics:
             self.count(own.REQUESTS, *labels, request.outcome.value)
             if request.detail == CLIENT_ABORT:
                 self.count(own.CLIENT_ABORTS, *labels)
+
+    def _observe(self, engine: EngineSeen) -> None:
+        key = (engine.name, engine.pool)
+        self.batching[key] = observe(
+            self.batching.get(key, Batching()),
+            engine,
+            size_bounds=own.ENGINE_BATCH_SIZE.buckets,
+            wait_bounds=own.ENGINE_BATCH_FORMATION_SECONDS.buckets,
+            longest_gap_seconds=self._longest_gap_seconds,
+        )
+        if engine.identity is not None:
+            before = self._identities.get(engine.name, engine.identity)
+            self._identities[engine.name] = engine.identity
+            self.count(own.ENGINE_RESTARTS, *key, by=0.0 if before == engine.identity else 1.0)
 
     def canary(self, result: CanaryResult, pool: str) -> None:
         self.count(own.CANARIES, result.engine, pool, result.verdict.value)
@@ -123,28 +161,12 @@ class Metrics:
         if incident:
             self.count(own.INCIDENTS, reason)
 
-    def extra(self) -> Mapping[Metric, list[tuple[tuple[str, ...], float]]]:
+    def extra(self) -> Mapping[Metric, list[Row]]:
         return self._extra() if self._extra is not None else {}
 
     def render(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry)
-
-
-def _family(metric: Metric) -> GaugeMetricFamily:
-    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-
-
-def _extra_family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
-    if metric.kind is Kind.COUNTER:
-        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
-    return _family(metric)
-
-
-def _one_of(family: GaugeMetricFamily, labels: tuple[str, ...], states: tuple[str, ...], state: str) -> None:
-    """One series per state, 1 on the one that holds: no series ever vanishes or stays behind."""
-    for name in states:
-        family.add_metric((*labels, name), 1.0 if name == state else 0.0)
 
 
 class _Gauges(Collector):
@@ -155,15 +177,11 @@ class _Gauges(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Family]:
-        build = _family(own.BUILD_INFO)
-        build.add_metric((__version__,), 1.0)
-        yield build
+        yield filled(own.BUILD_INFO, [((__version__,), 1.0)])
         source, snapshot = self._metrics.source, self._metrics.snapshot
-        for metric, rows in self._metrics.extra().items():
-            family = _extra_family(metric)
-            for labels, value in rows:
-                family.add_metric(labels, value)
-            yield family
+        yield from (filled(metric, rows) for metric, rows in self._metrics.extra().items())
+        if self._metrics.host is not None:
+            yield from host_families(self._metrics.host.view())
         if source is None:
             return
         status = source.status()
@@ -172,7 +190,8 @@ class _Gauges(Collector):
         if snapshot is not None:
             yield from self._rules(source, snapshot)
             yield from self._engines(snapshot)
-            yield from self._gpus(list(snapshot.gpus.values()))
+            yield from self._batches()
+            yield from gpu_families(list(snapshot.gpus.values()))
 
     def _guard(self, status: dict[str, Any]) -> Iterator[Family]:
         for metric, value in (
@@ -183,46 +202,48 @@ class _Gauges(Collector):
             (own.INCIDENTS_OPEN, float(len(status["incidents"]))),
         ):
             if value is not None:
-                family = _family(metric)
-                family.add_metric((), value)
-                yield family
-        mode = _family(own.GUARD_MODE)
-        _one_of(mode, (), ("auto", "observe", "suggest", "act"), status["mode"])
+                yield filled(metric, [((), value)])
+        mode = family(own.GUARD_MODE)
+        one_of(mode, (), GUARD_MODES, status["mode"])
         yield mode
 
     def _breakers(self, status: dict[str, Any]) -> Iterator[Family]:
-        state, admitted = _family(own.BREAKER_STATE), _family(own.BREAKER_ADMITTED_RATIO)
+        state, admitted = family(own.BREAKER_STATE), family(own.BREAKER_ADMITTED_RATIO)
         for name, pool in status["pools"].items():
-            _one_of(state, ("pool", name), ("closed", "open", "half_open"), pool["state"])
+            one_of(state, ("pool", name), ("closed", "open", "half_open"), pool["state"])
             admitted.add_metric(("pool", name), 1 - pool["reject_percent"] / 100)
+        weight, budget = family(own.ENGINE_WEIGHT_RATIO), family(own.ACTION_BUDGET)
         for name, engine in status["engines"].items():
-            _one_of(state, ("engine", name), BREAKER_STATES, engine["state"])
-        yield state
-        yield admitted
+            one_of(state, ("engine", name), BREAKER_STATES, engine["state"])
+            if engine["weight_percent"] is not None:
+                weight.add_metric((name, engine["pool"]), engine["weight_percent"] / 100)
+            budget.add_metric(("restart", "engine", name), engine["restarts_left"])
+        yield from (state, admitted, weight, budget)
 
     def _rules(self, source: StatusSource, snapshot: Snapshot) -> Iterator[Family]:
-        state, armed, blind = _family(own.RULE_STATE), _family(own.RULE_ARMED), _family(own.RULE_BLIND)
-        for name in snapshot.engines:
-            for rule in (source.explain(name) or {}).get("rules", ()):
+        state, armed, blind = family(own.RULE_STATE), family(own.RULE_ARMED), family(own.RULE_BLIND)
+        step_age = family(own.ENGINE_STEP_AGE_SECONDS)
+        for name, engine in snapshot.engines.items():
+            explained = source.explain(name) or {}
+            if engine.steps_total.value is not None and explained:
+                step_age.add_metric((name, engine.pool), explained["no_step_for_seconds"] or 0.0)
+            for rule in explained.get("rules", ()):
                 base, _, gpu = rule["rule"].partition("/")
                 target = f"{name}/{gpu}" if gpu else name
-                _one_of(state, (base, target), RULE_STATES, rule["verdict"])
+                one_of(state, (base, target), RULE_STATES, rule["verdict"])
                 armed.add_metric((base, target), 0.0 if rule["verdict"] == "disarmed" else 1.0)
                 blind.add_metric((base, target), 1.0 if rule["blind"] else 0.0)
-        yield state
-        yield armed
-        yield blind
+        yield from (state, armed, blind, step_age)
 
     def _engines(self, snapshot: Snapshot) -> Iterator[Family]:
         process, in_flight, flat = (
-            _family(own.ENGINE_STATE),
-            _family(own.ENGINE_IN_FLIGHT),
-            _family(own.SIGNAL_VALUE),
+            family(own.ENGINE_STATE),
+            family(own.ENGINE_IN_FLIGHT),
+            family(own.SIGNAL_VALUE),
         )
-        age, seen = _family(own.SIGNAL_AGE_SECONDS), _family(own.SIGNAL_SEEN)
-        states = ("starting", "ready", "draining", "stopped", "crashed", "failed", "unknown")
+        age, seen = family(own.SIGNAL_AGE_SECONDS), family(own.SIGNAL_SEEN)
         for name, engine in snapshot.engines.items():
-            _one_of(process, (name, engine.pool), states, engine.process.value)
+            one_of(process, (name, engine.pool), PROCESS_STATES, engine.process.value)
             if engine.in_flight.value is not None:
                 in_flight.add_metric((name, engine.pool), engine.in_flight.value)
             readings = {"requests_in_flight": engine.in_flight, "steps_total": engine.steps_total, **engine.signals}
@@ -231,24 +252,13 @@ class _Gauges(Collector):
                     flat.add_metric((signal, name), reading.value)
                 if reading.seen is not Seen.NEVER:
                     age.add_metric((signal, name), max(0.0, snapshot.at - reading.sampled_at))
-                _one_of(seen, (signal, name), tuple(s.value for s in Seen), reading.seen.value)
+                one_of(seen, (signal, name), tuple(s.value for s in Seen), reading.seen.value)
         yield from (process, in_flight, flat, age, seen)
 
-    def _gpus(self, gpus: list[GpuSeen]) -> Iterator[Family]:
-        fields: tuple[tuple[Metric, Callable[[GpuSeen], Reading]], ...] = (
-            (own.GPU_MEMORY_USED, lambda g: g.memory_used_ratio),
-            (own.GPU_TEMPERATURE, lambda g: g.temperature_celsius),
-            (own.GPU_UTILIZATION, lambda g: g.utilization_ratio),
-            (own.GPU_POWER, lambda g: g.power_watts),
-        )
-        for metric, read in fields:
-            family = _family(metric)
-            for gpu in gpus:
-                value = read(gpu).value
-                if value is not None:
-                    labels = (str(gpu.index), gpu.uuid, gpu.source, "true" if gpu.injected else "false")
-                    family.add_metric(labels, value)
-            yield family
+    def _batches(self) -> Iterator[Family]:
+        known = self._metrics.batching.items()
+        yield weighted(own.ENGINE_BATCH_SIZE, [(key, b.sizes) for key, b in known if b.sizes is not None])
+        yield weighted(own.ENGINE_BATCH_FORMATION_SECONDS, [(key, b.waits) for key, b in known if b.waits is not None])
 
 
 @contextlib.asynccontextmanager
@@ -261,6 +271,8 @@ async def serve_metrics(metrics: Metrics, host: str, port: int) -> AsyncIterator
     """
 
     async def scrape(_: web.Request) -> web.Response:
+        if metrics.host is not None:
+            await metrics.host.look()
         return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def healthy(_: web.Request) -> web.Response:

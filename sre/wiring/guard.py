@@ -18,6 +18,7 @@ from sre.adapters.engine_telemetry import EngineEndpoint, VllmTelemetry
 from sre.adapters.envoy.gateway import EnvoyGateway
 from sre.adapters.gpu.choose import gpu_reader
 from sre.adapters.gpu.reader import ChildGpuReader
+from sre.adapters.host_counters import HostCountersReader
 from sre.adapters.incident_files import IncidentFiles
 from sre.adapters.kernel_log import read_nvidia_lines
 from sre.adapters.notifiers.process import AppriseSender
@@ -36,6 +37,7 @@ from sre.metrics import own
 from sre.metrics.types import Metric
 from sre.redaction import redact
 from sre.servers.exporter import Metrics, serve_metrics
+from sre.servers.exporter_gpu import answering
 from sre.servers.guard_api import guard_app, serve_unix
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
@@ -43,6 +45,7 @@ from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
 from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
+from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView
 from sre.wiring.stack import resolved_stack
 
@@ -51,6 +54,8 @@ log = logging.getLogger("sre.guard")
 LOG_TAIL_LINES = 200
 PORT_RETRY_SECONDS = 5.0
 EVIDENCE_SECONDS = 5.0
+HOST_SECONDS = 0.5
+"""A look at the host's counters takes a millisecond; a scrape is not held longer than this by one that hangs."""
 NOT_TAKEN = "not-taken.txt"
 
 
@@ -152,6 +157,10 @@ class Numbers:
             rows[own.GPU_READER_UP] = [((), 1.0 if self.gpu.problem is None else 0.0)]
             rows[own.GPU_READER_REPLACED] = [((), float(self.gpu.replaced))]
             rows[own.GPU_READER_STUCK] = [((), float(self.gpu.stuck))]
+            snapshot = self.guard.snapshot if self.guard is not None else None
+            count = answering(snapshot.gpus.values()) if snapshot is not None else None
+            if count is not None and self.gpu.problem is None:
+                rows[own.GPUS] = [((), float(count))]
         if self.chaos is not None:
             rows[own.FAULTS_ACTIVE] = [((fault,), float(count)) for fault, count in self.chaos.active.items()]
         if self.gateway is not None:
@@ -242,7 +251,7 @@ async def _build(
     delivery = Delivery(outbox, root.notify, clock, AppriseSender(environ), rng=random.Random())
     hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
     numbers = Numbers()
-    metrics = Metrics(numbers)
+    metrics = Metrics(numbers, host_watch(clock), tick_seconds=root.guard.tick_seconds)
     guard = Guard(
         observer=Observer(engine_configs(root), gateway, telemetry, supervisor, gpu, clock),
         gateway=gateway,
@@ -270,6 +279,12 @@ async def _build(
         desk = Desk(guard, policy, clock, view.journal)
     metrics.source = desk
     return guard, desk, delivery, metrics, numbers
+
+
+def host_watch(clock: SystemClock) -> HostWatch:
+    """This machine's counters, looked at with each scrape."""
+    calls = BlockingCalls("host counters (/proc, /sys)", seconds=HOST_SECONDS)
+    return HostWatch(HostCountersReader(clock.monotonic).read, clock, calls)
 
 
 async def _open_store(paths: StatePaths, clock: SystemClock, boot_id: str) -> tuple[GuardStore | None, str | None]:
