@@ -100,8 +100,8 @@ SOFTNET_TIMES_SQUEEZED = _node(
     "node_softnet_times_squeezed_total", kind=Kind.COUNTER, help="Softirq ran out of budget with packets left.",
     labels=(CPU,),
 )  # fmt: skip
-PAGE_FAULTS = _untyped("node_vmstat_pgfault", help="Page faults, minor and major.")
-MAJOR_PAGE_FAULTS = _untyped("node_vmstat_pgmajfault", help="Page faults that read from disk.")
+PAGE_FAULTS = _untyped("node_vmstat_pgfault", help="Page faults, minor and major.", unit=Unit.OPERATIONS)
+MAJOR_PAGE_FAULTS = _untyped("node_vmstat_pgmajfault", help="Page faults that read from disk.", unit=Unit.OPERATIONS)
 OOM_KILLS = _untyped("node_vmstat_oom_kill", help="Processes killed for memory.", optional=True)
 MEMORY_TOTAL = _gauge("node_memory_MemTotal_bytes", help="Memory.", unit=Unit.BYTES)
 MEMORY_AVAILABLE = _gauge(
