@@ -460,15 +460,19 @@ def with_node(expr: Expr, *sources: str) -> Expr:
     The series with a label ``node``: the one they have, else the first of ``sources`` that is set, else the host part
     of ``instance``. Aggregate afterwards: a helper label stays.
     """
-    text = expr.text
-    for source in (*sources, INSTANCE):
-        joined = f'label_join({text}, "node_and_source", ";", "{NODE}", "{source}")'
-        # Only an empty node lets the joined text begin with ";". IPv6 in brackets keeps them.
-        text = f'label_replace({joined}, "{NODE}", "$1", "node_and_source", "{_NODE_OF[source == INSTANCE]}")'
+    joined = ", ".join(f'"{label}"' for label in (NODE, *sources, INSTANCE))
+    # Only an empty node lets the joined text begin with ";": else nothing matches and the label stays as it is.
+    pattern = ";" * (len(sources) + 1) + _HOST_OF_INSTANCE + ("|;+([^;]+);.*" if sources else "")
+    replacement = "$1$2" if sources else "$1"
+    text = (
+        f'label_replace(label_join({expr.text}, "node_and_source", ";", {joined}), '
+        f'"{NODE}", "{replacement}", "node_and_source", "{pattern}")'
+    )
     return replace(expr, text=text, labels=expr.labels | {NODE, "node_and_source"}, atomic=True)
 
 
-_NODE_OF = {True: ";(\\\\[.+\\\\]|[^:]+)(?::[0-9]+)?", False: ";(.+)"}
+_HOST_OF_INSTANCE = "(\\\\[.+\\\\]|[^:;]+)(?::[0-9]+)?"
+"""IPv6 in brackets keeps them."""
 
 
 def relabelled(expr: Expr, target: str, source: str, pattern: str = "(.*)", replacement: str = "$1") -> Expr:
