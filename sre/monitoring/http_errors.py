@@ -1,0 +1,43 @@
+"""
+Failed requests as vLLM's HTTP side counts them.
+
+``http_requests_total`` has no model, groups the status, and counts what vLLM shed at admission as 5xx like any failure.
+The sheds are subtracted, and the model of the same instance is put on. Probes are GETs; 4xx are the client's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sre.metrics import vllm
+from sre.monitoring.levels import INSTANCE, LEVELS, NODE
+from sre.monitoring.promql import Expr, Selection, at_least, minus, on_each, or_zero, present_by, sum_by, with_node
+
+ENGINE = LEVELS["engine"]
+_INSTANCE = (NODE, INSTANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequests:
+    """``errors`` of the requests ``served``, by node, instance and model_name; never negative."""
+
+    errors: Expr
+    served: Expr
+
+
+def engine_http(selection: Selection, window: str, function: str = "rate") -> HttpRequests:
+    """Requests per second (``rate``) or in the window (``increase``)."""
+    rate = selection.rate if function == "rate" else selection.increase
+
+    def counted(status: str) -> Expr:
+        return sum_by(with_node(rate(vllm.HTTP_REQUESTS, window, f'status=~"{status}"', method="POST")), *_INSTANCE)
+
+    judged = counted("2xx|5xx")
+    errors, served = or_zero(counted("5xx"), judged), judged
+    if selection.supports(vllm.ADMISSION_REJECTIONS):
+        shed = or_zero(sum_by(with_node(rate(vllm.ADMISSION_REJECTIONS, window)), *_INSTANCE), judged)
+        errors, served = at_least(minus(errors, shed), 0), at_least(minus(served, shed), 0)
+    # Over the window, not now: the model of an engine that died a minute ago is still known.
+    seen = selection.over_time("count_over_time", vllm.REQUESTS_RUNNING, window)
+    models = present_by(with_node(seen), *ENGINE)
+    return HttpRequests(on_each(models, errors, *_INSTANCE), on_each(models, served, *_INSTANCE))
