@@ -107,7 +107,7 @@ def variants(metric: Metric, version: Version | None) -> tuple[Metric, ...]:
 
 
 def _alike(metric: Metric, other: Metric) -> bool:
-    """Whether one can stand for the other: of one kind (what is a rate already counts as a gauge), histograms of one unit."""
+    """Whether one can stand for the other: of one kind (a rate already is a gauge), histograms of one unit too."""
 
     def kind(of: Metric) -> Kind:
         return Kind.GAUGE if of.rate_already else of.kind

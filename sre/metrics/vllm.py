@@ -62,6 +62,7 @@ def declared(
     replaced_by: str | None = None,
     optional: bool = False,
     per_engine: bool = True,
+    optional_labels: tuple[str, ...] = (),
 ) -> Metric:
     """
     One metric of vLLM; releases as text, "" for "not that we know".
@@ -77,7 +78,7 @@ def declared(
         token_buckets=kind is Kind.HISTOGRAM and not buckets,
         values=tuple(values), unit=unit, exporter=Exporter.VLLM, since=release(since), deprecated=release(deprecated),
         hidden=release(hidden), removed=release(removed), replaced_by=replaced_by, optional=optional,
-        optional_labels=(ENGINE,) if per_engine else (),
+        optional_labels=(ENGINE, *optional_labels) if per_engine else optional_labels,
     )  # fmt: skip
 
 
@@ -249,8 +250,9 @@ CACHE_CONFIG_INFO = _gauge(
     "vllm:cache_config_info", text="Settings of the KV cache as labels; always 1.", per_engine=False,
     labels=("block_size", "cache_dtype", "enable_prefix_caching", ENGINE, "gpu_memory_utilization",
             "kv_cache_size_tokens", "num_gpu_blocks"),
+    optional_labels=(ENGINE, "kv_cache_size_tokens"),
 )  # fmt: skip
-"""vLLM has further labels; these are the ones worth reading. No model_name; before 0.9 no engine."""
+"""vLLM has further labels; these are the ones worth reading. No model_name; old releases lack two of them."""
 
 # Appear with the first sleep or wake-up
 SLEEP_OPERATION_DURATION = _histogram(
