@@ -107,6 +107,24 @@ class Selection:
         """Bucket edges in force."""
         return tuple(self.buckets.get(metric.name, metric.buckets))
 
+    def decidable(self, metric: Metric, edge: float) -> float:
+        """
+        ``edge``, if a threshold there can be judged by the buckets.
+
+        Raises:
+            ExpressionError: It is no bucket edge, or the first or the last one: then the answer is a guess.
+        """
+        edges = self.edges(metric)
+        inner = edges[1:-1]
+        if edge not in inner:
+            near = min(inner, key=lambda bound: (abs(bound - edge), bound), default=None)
+            place = "the first or last edge" if edge in edges else "no edge"
+            raise ExpressionError(
+                f"{number(edge)} is {place} of {metric.name}; "
+                + (f"the nearest that can decide is {number(near)}" if near is not None else "it has no inner edge")
+            )
+        return edge
+
     def supports(self, metric: Metric) -> bool:
         """Whether the chosen release exposes it."""
         return metric.exists_in(self.versions.get(metric.exporter))
@@ -200,16 +218,7 @@ class Selection:
         Raises:
             ExpressionError: ``edge`` is no bucket edge, or the first or the last one: then the answer is a guess.
         """
-        edges = self.edges(metric)
-        inner = edges[1:-1]
-        if edge not in inner:
-            near = min(inner, key=lambda bound: (abs(bound - edge), bound), default=None)
-            place = "the first or last edge" if edge in edges else "no edge"
-            raise ExpressionError(
-                f"{number(edge)} is {place} of {metric.name}; "
-                + (f"the nearest that can decide is {number(near)}" if near is not None else "it has no inner edge")
-            )
-        matcher = le_matcher(edge)
+        matcher = le_matcher(self.decidable(metric, edge))
         return self._increasing(function, metric, window, (*matchers, matcher), "bucket", equal)
 
 
@@ -234,7 +243,7 @@ def _aggregate(function: str, expr: Expr, by: Iterable[str]) -> Expr:
         raise ExpressionError(f"{expr.text} has no label {', '.join(missing)} to aggregate by")
     grouping = f"{function} by ({', '.join(by)})" if by else function
     unit = Unit.ONE if function == "count" else expr.unit
-    return Expr(f"{grouping} ({expr.text})", unit, frozenset(by), expr.uses)
+    return Expr(f"{grouping} ({expr.text})", unit, frozenset(by), expr.uses, condition=expr.condition)
 
 
 def sum_by(expr: Expr, *by: str) -> Expr:
