@@ -53,6 +53,8 @@ class ThresholdSettings(Settings):
     gpu_memory_temperature_celsius: Annotated[float, Field(gt=0, le=150)] = 95.0
     gpu_memory_used_ratio: Share = 0.95
     gpu_idle_ratio: Share = 0.05
+    gpu_pcie_replays_per_second: Annotated[float, Field(gt=0)] = 0.1
+    gpu_nvlink_errors_per_second: Annotated[float, Field(gt=0)] = 0.1
     disk_await_seconds: Seconds = 0.1
     disk_utilization_ratio: Share = 0.95
     network_receive_discards_ratio: Share = 0.001

@@ -1,0 +1,28 @@
+"""Recorded series by name, and ``up``, as alerts use them."""
+
+from __future__ import annotations
+
+from sre.metrics.prometheus import UP
+from sre.metrics.types import Exporter
+from sre.monitoring import records_engine, records_resource
+from sre.monitoring.promql import Expr, Selection, quoted
+from sre.settings.monitoring import MonitoringSettings
+
+
+class Recorded:
+    """The recorded series of a name. Raises KeyError: no such record (for the chosen releases)."""
+
+    def __init__(self, selection: Selection, settings: MonitoringSettings) -> None:
+        every = (*records_resource.records(selection, settings), *records_engine.records(selection, settings))
+        self._records = {record.name: record for record in every}
+
+    def __call__(self, name: str) -> Expr:
+        return self._records[name]()
+
+
+def up_of(selection: Selection, *exporters: Exporter) -> Expr:
+    """``up`` of the exporters' targets."""
+    jobs = [selection.jobs.get(exporter, exporter.value) for exporter in exporters]
+    if len(jobs) == 1:
+        return selection.gauge(UP, job=jobs[0])
+    return selection.gauge(UP, f"job=~{quoted('|'.join(jobs))}")
