@@ -1,0 +1,1 @@
+"""Grafana dashboards as plain values, and the JSON they become."""
