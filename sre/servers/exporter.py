@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from sre import __version__
-from sre.actions.types import FinishedRequest
+from sre.actions.types import FinishedRequest, Outcome
 from sre.breaker.decide import Decision
 from sre.metrics import own
 from sre.metrics.types import Kind, Metric
 from sre.servers.exporter_gpu import gpu_families
 from sre.servers.exporter_host import HostSource, host_families
 from sre.servers.exposition import Row, family, filled, one_of, weighted
-from sre.signals.batching import Batching, observe
+from sre.signals.batching import Batching, Weighted, observe
 from sre.signals.types import CanaryResult, EngineSeen, ProcessIdentity, ProcessState, Seen, Snapshot
 
 BREAKER_STATES = ("closed", "open", "half_open", "forced_open", "disabled")
@@ -88,31 +88,37 @@ class Metrics:
         self.source: StatusSource | None = None
         self.snapshot: Snapshot | None = None
         self.last_tick_wall: float | None = None
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
-        for metric in own.OWN_METRICS.values():
-            if metric not in HERE:
-                continue
-            if metric.kind is Kind.COUNTER:
-                name = metric.name.removesuffix("_total")
-                self._counters[metric.name] = Counter(name, metric.help, metric.labels, registry=self.registry)
-            elif metric.kind is Kind.HISTOGRAM:
-                self._histograms[metric.name] = Histogram(
-                    metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
-                )
-        self.registry.register(_Gauges(self))
+        self._counts: dict[str, dict[tuple[str, ...], float]] = {}
+        self._observed: dict[str, dict[tuple[str, ...], Weighted]] = {}
+        for metric in sorted(HERE, key=lambda m: m.name):
+            # A series without labels is there from the start; of the others nobody knows the labels yet.
+            if metric.kind is Kind.HISTOGRAM:
+                self._observed[metric.name] = {} if metric.labels else {(): Weighted.empty(metric.buckets)}
+            else:
+                self._counts[metric.name] = {} if metric.labels else {(): 0.0}
+        self.registry.register(_Families(self))
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
-        """Add to a counter of ours."""
-        counter = self._counters[metric.name]
-        (counter.labels(*labels) if labels else counter).inc(by)
+        """Add to a counter of ours; by 0 it is there from now on."""
+        counts = self._counts[metric.name]
+        counts[labels] = counts.get(labels, 0.0) + by
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """One observation of a histogram of ours."""
+        observed = self._observed[metric.name]
+        observed[labels] = observed.get(labels, Weighted.empty(metric.buckets)).add(value, 1.0)
+
+    def kept(self) -> Iterator[Family]:
+        """What is counted and observed here."""
+        yield from (filled(own.OWN_METRICS[name], rows.items()) for name, rows in self._counts.items())
+        yield from (weighted(own.OWN_METRICS[name], rows.items()) for name, rows in self._observed.items())
 
     # ---- Listener ---------------------------------------------------------------------------------------------------
 
     def ticked(
         self, seconds: float, snapshot: Snapshot, decision: Decision, finished: Sequence[FinishedRequest]
     ) -> None:
-        self._histograms[own.GUARD_TICK_SECONDS.name].observe(seconds)
+        self.observe(own.GUARD_TICK_SECONDS, seconds)
         self.count(own.GUARD_TICKS)
         self.snapshot, self.last_tick_wall = snapshot, snapshot.wall
         for seen in snapshot.engines.values():
@@ -132,6 +138,11 @@ class Metrics:
 
     def _observe(self, engine: EngineSeen) -> None:
         key = (engine.name, engine.pool)
+        if key not in self.batching:
+            # A counter born with its first event has no increase: the first failure would be invisible.
+            for outcome in Outcome:
+                self.count(own.REQUESTS, *key, outcome.value, by=0.0)
+            self.count(own.CLIENT_ABORTS, *key, by=0.0)
         self.batching[key] = observe(
             self.batching.get(key, Batching()),
             engine,
@@ -147,8 +158,7 @@ class Metrics:
     def canary(self, result: CanaryResult, pool: str) -> None:
         self.count(own.CANARIES, result.engine, pool, result.verdict.value)
         if result.first_token_seconds is not None:
-            histogram = self._histograms[own.CANARY_FIRST_TOKEN_SECONDS.name]
-            histogram.labels(result.engine, pool).observe(result.first_token_seconds)
+            self.observe(own.CANARY_FIRST_TOKEN_SECONDS, result.first_token_seconds, result.engine, pool)
 
     def acted(self, action: str, outcome: str) -> None:
         self.count(own.ACTIONS, action, outcome)
@@ -169,7 +179,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Gauges(Collector):
+class _Families(Collector):
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
@@ -178,6 +188,7 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterator[Family]:
         yield filled(own.BUILD_INFO, [((__version__,), 1.0)])
+        yield from self._metrics.kept()
         source, snapshot = self._metrics.source, self._metrics.snapshot
         yield from (filled(metric, rows) for metric, rows in self._metrics.extra().items())
         if self._metrics.host is not None:
