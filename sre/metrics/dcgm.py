@@ -62,13 +62,14 @@ def _dcgm(
     optional: bool = False,
     rate_already: bool = False,
     plausible: tuple[float, float] | None = None,
+    late: bool = False,
 ) -> Metric:
     """A field; ``new``: True since 4.9 only, False up to 4.8 only; ``by``: its name since 4.9."""
     old = new is False or by is not None
     return Metric(
         name, kind, text, (*PER_GPU, *_SOMETIMES, *labels), unit=unit, exporter=Exporter.DCGM, bare=True,
         rate_already=rate_already, since=RENAMED_IN if new else None, removed=RENAMED_IN if old else None,
-        replaced_by=by, optional=optional, optional_labels=_SOMETIMES, plausible=plausible,
+        replaced_by=by, optional=optional, optional_labels=_SOMETIMES, plausible=plausible, late=late,
     )  # fmt: skip
 
 
@@ -276,14 +277,18 @@ PROF_PCIE_RX_BYTES = _gauge(
 )  # fmt: skip
 VGPU_LICENSE_STATUS = _gauge("DCGM_FI_DEV_VGPU_LICENSE_STATUS", text="License of the vGPU.", optional=True)
 EXP_XID_ERRORS_COUNT = _gauge(
-    "DCGM_EXP_XID_ERRORS_COUNT", text="XIDs in the exporter's time window.", labels=(XID,), optional=True
+    "DCGM_EXP_XID_ERRORS_COUNT", text="XIDs in the exporter's time window.", labels=(XID,), late=True, optional=True
 )
 EXP_XID_ERRORS_TOTAL = _counter(
-    "DCGM_EXP_XID_ERRORS_TOTAL", text="XIDs since the exporter started; since 4.8.3.", labels=(XID,), optional=True
+    "DCGM_EXP_XID_ERRORS_TOTAL",
+    text="XIDs since the exporter started; since 4.8.3.",
+    labels=(XID,),
+    late=True,
+    optional=True,
 )
 EXP_CLOCK_EVENTS_COUNT = _gauge(
     "DCGM_EXP_CLOCK_EVENTS_COUNT", text="Clock events in the exporter's time window.", labels=("clock_event",),
-    optional=True,
+    late=True, optional=True,
 )  # fmt: skip
 EXP_GPU_HEALTH_STATUS = _gauge(
     "DCGM_EXP_GPU_HEALTH_STATUS", text="Health of the card as DCGM judges it.",

@@ -31,7 +31,7 @@ UPSTREAM_REQUESTS = _counter(
 )
 UPSTREAM_RESPONSES = _counter(
     "envoy_cluster_upstream_rq_xx", help="Answers by class: 2, 4, 5.", labels=(CLUSTER, RESPONSE_CODE_CLASS),
-    unit=Unit.REQUESTS,
+    late=True, unit=Unit.REQUESTS,
 )  # fmt: skip
 UPSTREAM_ACTIVE = _gauge(
     "envoy_cluster_upstream_rq_active", help="Requests under way.", labels=(CLUSTER,), unit=Unit.REQUESTS
@@ -55,7 +55,11 @@ UPSTREAM_CONNECT_FAILURES = _counter(
     "envoy_cluster_upstream_cx_connect_fail", help="Connections that failed.", labels=(CLUSTER,)
 )
 UPSTREAM_TIME = _histogram(
-    "envoy_cluster_upstream_rq_time", help="Request to end of the answer.", labels=(CLUSTER,), unit=Unit.MILLISECONDS
+    "envoy_cluster_upstream_rq_time",
+    help="Request to end of the answer.",
+    labels=(CLUSTER,),
+    late=True,
+    unit=Unit.MILLISECONDS,
 )
 MEMBERS_HEALTHY = _gauge("envoy_cluster_membership_healthy", help="Engines in rotation.", labels=(CLUSTER,))
 MEMBERS = _gauge("envoy_cluster_membership_total", help="Engines of the cluster.", labels=(CLUSTER,))
@@ -80,7 +84,7 @@ DOWNSTREAM_CONNECTIONS = _gauge(
 )
 DOWNSTREAM_TIME = _histogram(
     "envoy_http_downstream_rq_time", help="Request to end of the answer.", labels=(CONNECTION_MANAGER,),
-    unit=Unit.MILLISECONDS,
+    late=True, unit=Unit.MILLISECONDS,
 )  # fmt: skip
 RATE_LIMITED = _counter(
     "envoy_http_local_rate_limit_rate_limited", help="Requests over the rate.", labels=(RATE_LIMIT,),

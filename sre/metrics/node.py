@@ -56,12 +56,17 @@ NETWORK_RECEIVE_ERRORS = _net("node_network_receive_errs_total", help="Packets r
 NETWORK_TRANSMIT_ERRORS = _net("node_network_transmit_errs_total", help="Packets not sent.", unit=Unit.PACKETS)
 NETWORK_RECEIVE_FIFO = _net("node_network_receive_fifo_total", help="Receive ring overran.", unit=Unit.PACKETS)
 NETWORK_RECEIVE_DROPPED_DETAILED = _net(
-    "node_network_receive_dropped_total", help="rx_dropped alone.", unit=Unit.PACKETS, optional=True
+    "node_network_receive_dropped_total",
+    help="rx_dropped alone.",
+    unit=Unit.PACKETS,
+    needs="--collector.netdev.enable-detailed-metrics",
+    optional=True,
 )
 NETWORK_RECEIVE_MISSED_ERRORS = _net(
     "node_network_receive_missed_errors_total",
     help="Packets the NIC had no room for.",
     unit=Unit.PACKETS,
+    needs="--collector.netdev.enable-detailed-metrics",
     optional=True,
 )
 """These two only with ``--collector.netdev.enable-detailed-metrics``, which takes NETWORK_RECEIVE_DROP away."""
@@ -86,11 +91,16 @@ CPU_SECONDS = _node(
 )  # fmt: skip
 SOFTIRQ_CALLS = _node(
     "node_softirqs_functions_total", kind=Kind.COUNTER, help="Softirq calls by CPU and type.",
-    labels=(CPU, "type"), optional=True,
+    labels=(CPU, "type"), needs="--collector.softirqs", optional=True,
 )  # fmt: skip
 """Collector ``softirqs``, off by default; in 1.5 and before ``--collector.stat.softirq`` gives the next one."""
 SOFTIRQ_VECTOR_CALLS = _node(
-    "node_softirqs_total", kind=Kind.COUNTER, help="Softirq calls by vector.", labels=(VECTOR,), optional=True
+    "node_softirqs_total",
+    kind=Kind.COUNTER,
+    help="Softirq calls by vector.",
+    labels=(VECTOR,),
+    needs="--collector.stat.softirq",
+    optional=True,
 )
 SOFTNET_DROPPED = _node(
     "node_softnet_dropped_total", kind=Kind.COUNTER, help="Packets dropped: backlog full.",

@@ -119,6 +119,8 @@ class Metric:
         untyped: The exporter states no type; ``kind`` says what the value is.
         hidden: First release that exposes it only on request (vLLM's ``--show-hidden-metrics-for-version``).
         optional_labels: Those of ``labels`` that a healthy exporter may leave out: older release, other setup.
+        needs: What makes an optional metric appear: an option of the exporter, hardware.
+        late: Has no series before the first event (a request, an error); absence says nothing then.
         plausible: Least and largest value that can be meant; what lies outside has another unit. See ``range``.
     """
 
@@ -141,6 +143,8 @@ class Metric:
     untyped: bool = False
     hidden: Version | None = None
     optional_labels: tuple[str, ...] = ()
+    needs: str = ""
+    late: bool = False
     plausible: tuple[float, float] | None = None
 
     @property

@@ -63,6 +63,8 @@ def declared(
     optional: bool = False,
     per_engine: bool = True,
     optional_labels: tuple[str, ...] = (),
+    late: bool = False,
+    needs: str = "",
 ) -> Metric:
     """
     One metric of vLLM; releases as text, "" for "not that we know".
@@ -78,7 +80,8 @@ def declared(
         token_buckets=kind is Kind.HISTOGRAM and not buckets,
         values=tuple(values), unit=unit, exporter=Exporter.VLLM, since=release(since), deprecated=release(deprecated),
         hidden=release(hidden), removed=release(removed), replaced_by=replaced_by, optional=optional,
-        optional_labels=(ENGINE, *optional_labels) if per_engine else optional_labels,
+        optional_labels=(ENGINE, *optional_labels) if per_engine else optional_labels, late=late,
+        needs=needs,
     )  # fmt: skip
 
 
@@ -258,48 +261,60 @@ CACHE_CONFIG_INFO = _gauge(
 SLEEP_OPERATION_DURATION = _histogram(
     "vllm:sleep_mode_operation_duration_seconds", text="Duration of one sleep or wake-up, in seconds.",
     labels=("operation",), buckets=SLEEP_OPERATION, values=("sleep", "wake"),
-    unit=Unit.SECONDS, since="0.32", optional=True, per_engine=False,
+    unit=Unit.SECONDS, since="0.32", needs="a first sleep", optional=True, per_engine=False,
 )  # fmt: skip
 SLEEP_OPERATIONS_IN_FLIGHT = _gauge(
     "vllm:sleep_mode_operations_in_flight", text="Sleep and wake-up calls that have not returned.",
-    labels=("operation",), values=("sleep", "wake"), since="0.32", optional=True, per_engine=False,
+    labels=("operation",), values=("sleep", "wake"), since="0.32", needs="a first sleep", optional=True, per_engine=False,
 )  # fmt: skip
 
 # Appear only where the feature is on: speculative decoding, LoRA, --kv-cache-metrics, NaN checks, KV connectors.
 SPEC_DECODE_DRAFTS = _counter(
-    "vllm:spec_decode_num_drafts", text="Drafts of speculative decoding.", since="0.9", optional=True
+    "vllm:spec_decode_num_drafts",
+    text="Drafts of speculative decoding.",
+    since="0.9",
+    needs="speculative decoding",
+    optional=True,
 )
 SPEC_DECODE_DRAFT_TOKENS = _counter(
-    "vllm:spec_decode_num_draft_tokens", text="Tokens drafted.", unit=Unit.TOKENS, optional=True
+    "vllm:spec_decode_num_draft_tokens",
+    text="Tokens drafted.",
+    unit=Unit.TOKENS,
+    needs="speculative decoding",
+    optional=True,
 )
 SPEC_DECODE_ACCEPTED_TOKENS = _counter(
-    "vllm:spec_decode_num_accepted_tokens", text="Drafted tokens accepted.", unit=Unit.TOKENS, optional=True
+    "vllm:spec_decode_num_accepted_tokens",
+    text="Drafted tokens accepted.",
+    unit=Unit.TOKENS,
+    needs="speculative decoding",
+    optional=True,
 )
 SPEC_DECODE_ACCEPTED_TOKENS_PER_POS = _counter(
     "vllm:spec_decode_num_accepted_tokens_per_pos", text="Drafted tokens accepted, by position in the draft.",
-    labels=("position",), unit=Unit.TOKENS, since="0.9", optional=True,
+    labels=("position",), unit=Unit.TOKENS, since="0.9", needs="speculative decoding", optional=True,
 )  # fmt: skip
 LORA_REQUESTS_INFO = _gauge(
     "vllm:lora_requests_info", text="Time of the last change, the adapters in use as labels.",
     labels=("max_lora", "waiting_lora_adapters", "running_lora_adapters"),
-    unit=Unit.TIMESTAMP_SECONDS, optional=True, per_engine=False,
+    unit=Unit.TIMESTAMP_SECONDS, needs="--enable-lora", optional=True, per_engine=False,
 )  # fmt: skip
 KV_BLOCK_LIFETIME = _histogram(
     "vllm:kv_block_lifetime_seconds", text="Allocation to eviction of a KV block, in seconds.",
-    buckets=KV_BLOCK_SECONDS, unit=Unit.SECONDS, since="0.13", optional=True,
+    buckets=KV_BLOCK_SECONDS, unit=Unit.SECONDS, since="0.13", needs="--kv-cache-metrics", optional=True,
 )  # fmt: skip
 KV_BLOCK_IDLE = _histogram(
     "vllm:kv_block_idle_before_evict_seconds", text="Last use to eviction of a KV block, in seconds.",
-    buckets=KV_BLOCK_SECONDS, unit=Unit.SECONDS, since="0.13", optional=True,
+    buckets=KV_BLOCK_SECONDS, unit=Unit.SECONDS, since="0.13", needs="--kv-cache-metrics", optional=True,
 )  # fmt: skip
 CORRUPTED_REQUESTS = _counter(
     "vllm:corrupted_requests", text="Requests with NaN in their logits.", unit=Unit.REQUESTS, since="0.12",
-    optional=True,
+    needs="VLLM_COMPUTE_NANS_IN_LOGITS=1", optional=True,
 )  # fmt: skip
 REQUESTS_KV_FETCH_BY_STAGE = _gauge(
     "vllm:num_requests_kv_fetch_by_stage", text="Waiting requests by stage of their KV transfer.",
     labels=("stage",), values=("waiting_to_start", "in_progress", "completed_waiting"),
-    unit=Unit.REQUESTS, since="0.32", optional=True,
+    unit=Unit.REQUESTS, since="0.32", needs="a KV connector that reads", optional=True,
 )  # fmt: skip
 OPTIONAL_METRICS: tuple[Metric, ...] = (
     SLEEP_OPERATION_DURATION, SLEEP_OPERATIONS_IN_FLIGHT, SPEC_DECODE_DRAFTS, SPEC_DECODE_DRAFT_TOKENS,
@@ -308,7 +323,7 @@ OPTIONAL_METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 # HTTP side of the API server. The status is grouped: 2xx, 4xx, 5xx; a series appears with its first request.
-_http = partial(declared, per_engine=False)
+_http = partial(declared, per_engine=False, late=True)
 HTTP_REQUESTS = _http(
     "http_requests", kind=Kind.COUNTER, text="Requests.", labels=("handler", "method", "status"), unit=Unit.REQUESTS
 )
