@@ -1,0 +1,45 @@
+"""Alerts on the toolkit itself, judged by promtool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sre.monitoring import alerts_toolkit
+from sre.monitoring.cases import alerts_of
+from sre.monitoring.catalogue_rules import selection
+from sre.monitoring.model import Group
+from sre.settings.monitoring import MonitoringSettings
+from tests.monitoring.promtool import SETTINGS, judge_cases, judge_values
+
+
+def groups(settings: MonitoringSettings = SETTINGS) -> tuple[Group, ...]:
+    every = tuple(alerts_toolkit.alerts(selection(settings), settings))
+    return (Group("toolkit", every),)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [MonitoringSettings(), MonitoringSettings(scrape_interval_seconds=60, matchers={"cluster": "c1"})],
+    ids=["default", "other"],
+)
+def test_every_alert_fires_stays_quiet_survives_no_traffic_and_resolves(
+    settings: MonitoringSettings, tmp_path: Path
+) -> None:
+    judged = judge_cases(groups(settings), tmp_path, settings)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_a_guard_that_no_target_is_known_of_is_down_too(tmp_path: Path) -> None:
+    expected = {'ALERTS{alertname="SreGuardDown",alertstate="firing"}': {
+        'ALERTS{alertname="SreGuardDown",alertstate="firing",job="sre",severity="page",dimension="resource",'
+        'component="sre"}': 1.0
+    }}  # fmt: skip
+    judged = judge_values(groups(), tmp_path, {'up{job="node"}': "1x40"}, expected)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def test_what_the_guard_says_of_itself_is_inhibited_with_it() -> None:
+    """Its values carry ``instance``, as SreGuardDown does."""
+    assert [alert.name for alert in alerts_of(groups()) if "instance" not in alert.expr.labels] == []
