@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sre.metrics.catalogue import CATALOGUE, VLLM_PREFIX, plain
 from sre.metrics.types import Exporter, Kind, Metric, token_bounds
 from sre.monitoring.lint.findings import LintOptions
-from sre.monitoring.lint.syntax import Node, Selector
+from sre.monitoring.lint.syntax import Node
 
 LONGEST_MODEL_TOKENS = 1_000_000
 _COUNTER_ENDINGS = ("_total", "_bucket", "_count", "_sum")
@@ -25,12 +25,24 @@ class SampleType(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A record defined in the linted files."""
+class Definition:
+    """One rule that records: its expression, and the labels it sets."""
 
-    name: str
     root: Node
     static_labels: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A record defined in the linted files, by one rule or several."""
+
+    name: str
+    definitions: tuple[Definition, ...]
+
+    @property
+    def root(self) -> Node:
+        """Expression of the first rule; the others differ in their labels, as a rule."""
+        return self.definitions[0].root
 
 
 @dataclass(slots=True)
@@ -87,8 +99,3 @@ class Names:
         """Whether the release named in the options exposes it; without one, whether the newest does."""
         version = self.options.versions.get(metric.exporter)
         return metric.removed is None if version is None else metric.exists_in(version)
-
-
-def known_selector(selector: Selector, names: Names) -> Metric | None:
-    """The catalogue's metric of a selector."""
-    return names.metric(selector.name)

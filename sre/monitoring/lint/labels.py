@@ -58,10 +58,14 @@ class LabelInference:
         if recorded is None or depth > MAX_RECORD_DEPTH:
             return ANY
         self._records[name] = ANY  # a record that uses itself
-        inner = self.of(recorded.root, depth + 1)
-        static = recorded.static_labels
-        may = None if inner.may is None else inner.may | static
-        self._records[name] = Labels(may, inner.must | static, inner.closed, name)
+        found: Labels | None = None
+        for definition in recorded.definitions:
+            inner = self.of(definition.root, depth + 1)
+            static = definition.static_labels
+            may = None if inner.may is None else inner.may | static
+            one = Labels(may, inner.must | static, inner.closed, name)
+            found = one if found is None else _any_of(found, one)
+        self._records[name] = found or ANY
         return self._records[name]
 
     def of(self, node: Node, depth: int = 0) -> Labels:
@@ -166,8 +170,7 @@ class LabelInference:
             may = left.may
             return Labels(may, must, left.closed, left.of)
         if node.operator == "or":
-            may = None if left.may is None or right.may is None else left.may | right.may
-            return Labels(may, left.must & right.must, left.closed and right.closed, left.of or right.of)
+            return _any_of(left, right)
         if node.group:
             many, one = (left, right) if node.group == "left" else (right, left)
             include = frozenset(node.include)
@@ -184,6 +187,12 @@ class LabelInference:
             )
         may = None if left.may is None else left.may - labels
         return Labels(may, left.must - labels, left.closed, left.of)
+
+
+def _any_of(left: Labels, right: Labels) -> Labels:
+    """Series of one kind or the other."""
+    may = None if left.may is None or right.may is None else left.may | right.may
+    return Labels(may, left.must & right.must, left.closed and right.closed, left.of or right.of)
 
 
 def _meet(left: Labels, right: Labels) -> frozenset[str] | None:
