@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from sre.adapters.clock import SystemClock
 from sre.adapters.gpu.overlay import GpuOverlay, apply_overlay
-from sre.adapters.gpu.protocol import ChildOptions, decode_gpus, encode_gpus
+from sre.adapters.gpu.protocol import ChildOptions, SimOptions, decode_gpus, encode_gpus
 from sre.adapters.gpu.reader import ChildGpuReader
 from sre.adapters.gpu.xid_totals import XidTotals
 from sre.signals.codec import from_json, to_json
 from sre.signals.types import GpuDetails, GpuSeen, Reading, Seen, Snapshot
-from tests.gpu.support import NvmlStandin
+from tests.gpu.support import GIB, NvmlStandin
 
 MIB = 1024**2
 NOTHING = {
@@ -210,6 +210,20 @@ async def test_xids_outlive_a_gpu_that_is_lost_and_a_reader_that_hangs(
     standin.set({"0.xid": 48, "0.xid_count": 2})
     await reader.read()
     assert (await details(reader)).xid_events == ((48, 1), (79, 1)), "the new process counts on"
+
+
+@pytest.mark.integration
+async def test_a_simulated_gpu_says_what_its_model_knows_and_no_more(short_dir: Path) -> None:
+    sim = SimOptions(str(short_dir), 1, 80 * GIB, 0.6, 38.0, 68.0)
+    made = ChildGpuReader(ChildOptions("sim", None, sim), SystemClock(), deadline_seconds=20, patience_seconds=20)
+    try:
+        found = await details(made)
+    finally:
+        await made.close()
+    assert told(found) == NOTHING
+    assert (found.memory_total_bytes, found.throttled) == (80 * GIB, ())
+    assert (found.xid_last, found.xid_events) == (0, ())
+    assert 0 < (found.memory_used_bytes or 0) < GIB, "no engine: the driver's share"
 
 
 # ---- pure ----------------------------------------------------------------------------------------------------------
