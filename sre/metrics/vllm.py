@@ -265,7 +265,8 @@ SLEEP_OPERATION_DURATION = _histogram(
 )  # fmt: skip
 SLEEP_OPERATIONS_IN_FLIGHT = _gauge(
     "vllm:sleep_mode_operations_in_flight", text="Sleep and wake-up calls that have not returned.",
-    labels=("operation",), values=("sleep", "wake"), since="0.32", needs="a first sleep", optional=True, per_engine=False,
+    labels=("operation",), values=("sleep", "wake"), since="0.32", needs="a first sleep", optional=True,
+    per_engine=False,
 )  # fmt: skip
 
 # Appear only where the feature is on: speculative decoding, LoRA, --kv-cache-metrics, NaN checks, KV connectors.
