@@ -1,0 +1,134 @@
+"""Alertmanager's configuration: accepted by amtool, routed by severity, inhibition by labels that both sides have."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sre.monitoring.alertmanager import GROUP_BY, INHIBITIONS, Inhibition, Matcher, configuration, render
+from sre.monitoring.catalogue_rules import all_alerts
+from sre.monitoring.model import Alert, Severity
+from sre.monitoring.render import alert_labels
+from sre.settings.monitoring import MonitoringSettings
+from tests.conftest import require_binary
+
+SETTINGS = MonitoringSettings()
+ALERTS = all_alerts(SETTINGS)
+HINT = "apt-get install prometheus-alertmanager brings it"
+
+
+def labels(alert: Alert) -> set[str]:
+    return {"alertname", *alert.expr.labels, *alert_labels(alert)}
+
+
+def amtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    program = require_binary("amtool", HINT)
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(render(SETTINGS))
+    return file
+
+
+@pytest.mark.parametrize("rule", INHIBITIONS, ids=lambda rule: rule.why)
+def test_labels_that_must_be_equal_exist_on_every_source_and_target(rule: Inhibition) -> None:
+    sources = [alert for alert in ALERTS if rule.sources(alert)]
+    targets = [alert for alert in ALERTS if rule.targets(alert)]
+    assert sources
+    assert targets
+    for alert in (*sources, *targets):
+        assert set(rule.equal) <= labels(alert), alert.name
+
+
+@pytest.mark.parametrize("rule", INHIBITIONS, ids=lambda rule: rule.why)
+def test_a_source_without_its_labels_silences_nothing(rule: Inhibition) -> None:
+    """Two missing labels are equal: the source must be asked for each."""
+    asked = {matcher.label for matcher in rule.source if matcher.operator == "=~" and matcher.value == ".+"}
+    assert asked == set(rule.equal)
+
+
+@pytest.mark.parametrize("rule", INHIBITIONS, ids=lambda rule: rule.why)
+def test_no_alert_is_source_and_target_of_one_rule(rule: Inhibition) -> None:
+    assert [alert.name for alert in ALERTS if rule.sources(alert) and rule.targets(alert)] == []
+
+
+def test_a_broken_card_silences_symptoms_of_its_node_only() -> None:
+    targets = {alert.name for alert in ALERTS if INHIBITIONS[0].targets(alert)}
+    assert {"VllmEngineHung", "VllmQueueGrowing", "VllmKvCacheNearlyFull", "VllmLatencyHigh"} <= targets
+    # Of the model or job as a whole: other nodes may be the reason. Of hosts and the toolkit: not explained by a card.
+    assert not {name for name in targets if not name.startswith("Vllm")}
+    assert not targets & {"VllmAllEnginesDown", "VllmTargetAbsent"}
+
+
+def test_only_pages_and_targets_that_are_down_silence_anything() -> None:
+    sources = {alert.name for alert in ALERTS for rule in INHIBITIONS if rule.sources(alert)}
+    tickets = {alert.name for alert in ALERTS if alert.severity is not Severity.PAGE}
+    assert sources & tickets == {"VllmEngineDown", "ResourceExporterDown", "NodeDiskSaturated"}
+
+
+def test_tickets_never_silence_pages() -> None:
+    for rule in INHIBITIONS:
+        sources = [alert for alert in ALERTS if rule.sources(alert)]
+        if any(alert.severity is not Severity.PAGE for alert in sources):
+            assert [a.name for a in ALERTS if rule.targets(a) and a.severity is Severity.PAGE] == []
+
+
+def test_matchers_read_labels_as_alertmanager_does() -> None:
+    assert Matcher("node", "=~", ".+").holds({"node": "n1"})
+    assert not Matcher("node", "=~", ".+").holds({})
+    assert not Matcher("severity", "=~", "ticket").holds({"severity": "tickets"})
+    assert Matcher("alertname", "!~", "A|B").holds({"alertname": "C"})
+    assert Matcher("slo", "!=", "x").holds({})
+
+
+def test_amtool_accepts_the_configuration(config_file: Path) -> None:
+    done = amtool("check-config", config_file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(INHIBITIONS)} inhibit rules" in done.stdout
+
+
+def test_amtool_refuses_a_broken_configuration(config_file: Path) -> None:
+    config_file.write_text(config_file.read_text().replace("receiver: sre-page", "receiver: nobody"))
+    assert amtool("check-config", config_file).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("given", "receiver"),
+    [
+        (["severity=page"], "sre-page"),
+        (["severity=ticket"], "sre-ticket"),
+        (["severity=info"], "sre-quiet"),
+        (["alertname=Theirs"], "sre-ticket"),
+    ],
+)
+def test_severity_chooses_the_receiver(config_file: Path, given: list[str], receiver: str) -> None:
+    done = amtool("config", "routes", "test", f"--config.file={config_file}", f"--verify.receivers={receiver}", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_receivers_are_our_webhook_with_its_token_and_no_limit() -> None:
+    settings = MonitoringSettings(webhook_url="https://sre.example/api/v1/alerts", webhook_token_file="/run/token")
+    document = yaml.safe_load(render(settings))
+    assert document == configuration(settings)
+    for receiver in document["receivers"][:2]:
+        (webhook,) = receiver["webhook_configs"]
+        assert webhook["url"] == "https://sre.example/api/v1/alerts"
+        assert webhook["http_config"]["authorization"] == {"type": "Bearer", "credentials_file": "/run/token"}
+        assert webhook["send_resolved"] is True
+        assert webhook["max_alerts"] == 0
+    assert document["route"]["group_by"] == list(GROUP_BY)
+
+
+def test_the_file_is_the_same_each_time_and_says_why() -> None:
+    text = render(SETTINGS)
+    assert text == render(MonitoringSettings())
+    assert text.startswith('# Generated by "sre rules generate --format alertmanager" from sre.yaml. DO NOT EDIT.\n')
+    assert [line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# ")] == [
+        rule.why for rule in INHIBITIONS
+    ]
