@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from sre.actions.types import Message
 from sre.settings.guard import BudgetSettings, HalfOpenSettings, HangSettings, RuleSettings
 from sre.settings.models import Root
 
@@ -21,8 +23,21 @@ class Policy:
     max_evidence_age_seconds: float
     retry_after_seconds: int
     channels: tuple[str, ...]
-    """Names of the notification channels, all of which hear every page."""
+    """Names of the notification channels."""
     hold_for_contexts_seconds: float
+    severities: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Channel → severities it wants; one that is not here wants all."""
+
+    def listeners(self, message: Message) -> Sequence[str]:
+        """
+        Return the channels that are told ``message``.
+
+        Who hears of a beginning must hear of the end, whose own severity is "info": severity chooses only among
+        messages that begin or worsen something.
+        """
+        if message.event not in ("open", "escalate", "blind"):
+            return self.channels
+        return [name for name in self.channels if message.severity in self.severities.get(name, (message.severity,))]
 
     def acts_on(self, managed: bool) -> bool:
         """Whether the guard changes anything for an engine that ``sre up`` started (or did not)."""
@@ -43,4 +58,5 @@ def policy_of(root: Root) -> Policy:
         retry_after_seconds=root.stack.gateway.retry_after_seconds,
         channels=tuple(c.name for c in root.notify.channels),
         hold_for_contexts_seconds=root.notify.hold_for_contexts_seconds,
+        severities={c.name: c.severities for c in root.notify.channels},
     )

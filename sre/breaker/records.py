@@ -47,7 +47,7 @@ class Records:
         )
 
     def tell(self, message: Message, level: int = 0, hold_seconds: float = 0.0) -> None:
-        for channel in self.policy.channels:
+        for channel in self.policy.listeners(message):
             self.outbox.append(OutboxMessage(message, channel, level, hold_seconds))
 
 
@@ -117,7 +117,7 @@ def incident_message(
         "escalate": f"{engine.name} needs a human: {reason}",
         "resolve": f"{engine.name} serves again after {snapshot.wall - incident.opened_wall:.0f} s",
     }[event]
-    facts = [("seen", breaker.detail), ("pool", engine.pool)]
+    facts = [("seen", breaker.detail), ("pool", engine.pool), ("since", f"{incident.opened_wall:.0f}")]
     if event == "open":
         facts += [
             ("requests in flight", "not seen" if in_flight is None else f"{in_flight:.0f}"),

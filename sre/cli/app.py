@@ -37,7 +37,12 @@ class App:
         if self._settings is None:
             from sre.settings.load import load_settings
 
-            self._settings = load_settings(self.config)
+            settings = load_settings(self.config)
+            if _has_templates(settings):
+                from sre.adapters.notifiers.templates import load_templates
+
+                load_templates(settings.notify)
+            self._settings = settings
         return self._settings
 
     def paths(self) -> StatePaths:
@@ -61,6 +66,12 @@ class App:
     def interactive(self) -> bool:
         """Whether stderr is a terminal: progress may redraw."""
         return sys.stderr.isatty()
+
+
+def _has_templates(settings: Root) -> bool:
+    notify = settings.notify
+    used = (notify.templates, *(channel.template for channel in notify.channels))
+    return any(form is not None for templates in used for form in templates.model_dump().values())
 
 
 pass_app = click.make_pass_decorator(App)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sre.actions.records import OutboxRow
     from sre.actions.types import Message
     from sre.adapters.store import OutboxDesk, StoreReader
+    from sre.notify.renderer import Renderer
     from sre.settings.notify import ChannelSettings
 
 NO_CHANNELS = "no channel is configured: nobody is told of an incident; add one under notify.channels in sre.yaml"
@@ -31,7 +32,10 @@ def notify() -> None:
 @output_option
 @pass_app
 def check(app: App, output: str) -> int:
-    """Check every channel without sending: secrets there, URLs understood, one recipient each. Exit 2 if not."""
+    """
+    Check every channel without sending: secrets there, URLs and numbers understood, one recipient each, templates
+    good. Exit 2 if not.
+    """
     channels = app.settings().notify.channels
     if not channels:
         app.emit(output, [], NO_CHANNELS)
@@ -51,31 +55,26 @@ def check(app: App, output: str) -> int:
 @output_option
 @pass_app
 def test(app: App, channel: str | None, dry_run: bool, output: str) -> int:
-    """Send a test message to CHANNEL, or to all. Exit 3 if a provider does not accept it."""
-    from sre.notify.forms import render
-
+    """
+    Send a test message to CHANNEL, or to all. Exit 3 if a provider does not accept it: then what kind of refusal it
+    is and what helps is said. At PagerDuty the test opens an incident and resolves it.
+    """
     channels = _chosen(app, channel)
     if not channels:
         app.emit(output, [], NO_CHANNELS)
         return ExitCode.NO
     message = _test_message(time.time())
     if dry_run:
-        forms = [(c.name, render(message, c.kind)) for c in channels]
+        render = _renderer(app)
+        forms = [(c.name, render(message, c)) for c in channels]
         app.emit(
             output,
-            [{"name": name, "title": form.title, "body": form.body} for name, form in forms],
+            [{"name": name, "title": form.title, "body": form.body, "html": form.html} for name, form in forms],
             "\n\n".join("\n".join(filter(None, (f"to {name}:", form.title, form.body))) for name, form in forms),
         )
         return ExitCode.OK
-    results = asyncio.run(_send(channels, message))
-    app.emit(
-        output,
-        results,
-        "\n".join(
-            f"{r['name']:<16} {r['verdict']} in {r['seconds']:.1f} s{': ' + r['detail'] if r['detail'] else ''}"
-            for r in results
-        ),
-    )
+    results = asyncio.run(_send(channels, message, _renderer(app)))
+    app.emit(output, results, lambda: "\n".join(_tried(result) for result in results))
     return ExitCode.OK if all(r["verdict"] == "delivered" for r in results) else ExitCode.NO
 
 
@@ -199,23 +198,63 @@ async def _check(channels: Sequence[ChannelSettings]) -> list[dict[str, Any]]:
     ]
 
 
-async def _send(channels: Sequence[ChannelSettings], message: Message) -> list[dict[str, Any]]:
+async def _send(channels: Sequence[ChannelSettings], message: Message, render: Renderer) -> list[dict[str, Any]]:
+    from dataclasses import replace
+
     from sre.adapters.notifiers.process import AppriseSender
-    from sre.notify.forms import render
+    from sre.notify.delivery import Verdict
+    from sre.notify.outcomes import REMEDIES
 
     sender = AppriseSender(os.environ)
 
     async def one(channel: ChannelSettings) -> dict[str, Any]:
         began = time.monotonic()
-        result = await sender(channel, render(message, channel.kind))
+        result = await sender(channel, render(message, channel))
+        if channel.kind == "pagerduty" and result.verdict is Verdict.DELIVERED:
+            # The first message opened an incident there; nobody is to be left with it.
+            result = await sender(channel, render(replace(message, event="resolve"), channel))
         return {
             "name": channel.name,
             "verdict": result.verdict.value,
+            "cause": None if result.cause is None else result.cause.value,
             "detail": result.detail,
+            "retry_after_seconds": result.retry_after_seconds,
+            "remedy": None if result.cause is None else REMEDIES[result.cause],
             "seconds": round(time.monotonic() - began, 3),
         }
 
     return list(await asyncio.gather(*(one(channel) for channel in channels)))
+
+
+def _tried(result: dict[str, Any]) -> str:
+    line = f"{result['name']:<16} {result['verdict']} in {result['seconds']:.1f} s"
+    if result["cause"] is None:
+        return line
+    wait = result["retry_after_seconds"]
+    asked = "" if wait is None else f" (the provider asks to wait {wait:.0f} s)"
+    again = {
+        "failed": "passes perhaps: the guard repeats it",
+        "rejected": "for good: repeating does not help",
+        "unknown": "unknown whether it arrived: the guard repeats it",
+        "impossible": "never sent",
+    }[result["verdict"]]
+    return "\n".join(
+        (
+            f"{line}: {result['cause']}: {result['detail']}",
+            f"{'':<16} {again}{asked}",
+            f"{'':<16} remedy: {result['remedy']}",
+        )
+    )
+
+
+def _renderer(app: App) -> Renderer:
+    from sre.adapters.notifiers.templates import load_templates
+    from sre.notify.links import Links
+    from sre.notify.renderer import Renderer
+
+    root = app.settings()
+    links = Links(root.monitoring.runbook_base_url, root.monitoring.grafana_url)
+    return Renderer(root.notify, load_templates(root.notify), links)
 
 
 def _table(rows: Sequence[OutboxRow]) -> str:

@@ -17,7 +17,7 @@ from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.errors import StateError
 from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.forms import render
+from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import ChannelSettings, NotifySettings
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,12 @@ LEASE_MARGIN_SECONDS = 30.0
 
 REMEMBERED = 10_000
 """Messages delivered from memory that are known not to be sent again."""
+
+OUTCOMES = ("delivered", "failed", "rejected", "unknown")
+"""How a try ended, as it is counted."""
+
+GIVEN_UP = frozenset({Verdict.IMPOSSIBLE, Verdict.REJECTED})
+"""Repeating cannot help."""
 
 Key = tuple[str, str, str, int]
 """Incident, event, channel, level: what makes two messages one."""
@@ -89,7 +95,7 @@ class NoOutbox:
 class ChannelStatistics:
     """Tries of one channel since the guard began."""
 
-    outcomes: dict[str, int] = field(default_factory=lambda: {"delivered": 0, "failed": 0, "unknown": 0})
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     dead: int = 0
     last_error: str | None = None
 
@@ -139,6 +145,7 @@ class Delivery:
         rng: random.Random,
         owner: str | None = None,
         store_seconds: float = CALL_SECONDS,
+        render: Render | None = None,
     ) -> None:
         self._store = store
         self._calls = BlockingCalls("outbox", seconds=store_seconds)
@@ -146,6 +153,7 @@ class Delivery:
         self._channels = {channel.name: channel for channel in settings.channels}
         self._clock = clock
         self._send = send
+        self._render = render or Renderer(settings)
         self._rng = rng
         self._owner = owner or f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._wake = asyncio.Event()
@@ -303,12 +311,12 @@ class Delivery:
         if result.verdict is Verdict.DELIVERED:
             self._unstored.pop(_key(row), None)  # its twin, should it wait in memory
             outcome = _Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
-        elif result.verdict is Verdict.IMPOSSIBLE or attempts >= self._settings.max_attempts:
+        elif result.verdict in GIVEN_UP or attempts >= self._settings.max_attempts:
             self.statistics[row.channel].dead += 1
             log.error("outbox: %s to %s is given up: %s", row.message.incident_id, row.channel, result.detail)
             outcome = _Outcome(lambda: store.mark_dead(row.id, owner=owner, error=result.detail), attempts, None)
         else:
-            wait = self._backoff(attempts)
+            wait = max(self._backoff(attempts), result.retry_after_seconds or 0.0)
             log.warning(
                 "outbox: %s to %s: try %d %s: %s; again in %.0f s",
                 row.message.incident_id, row.channel, attempts, result.verdict.value, result.detail, wait,
@@ -333,14 +341,15 @@ class Delivery:
         )  # fmt: skip
         result = await self._try(channel, row)
         item.attempts += 1
-        item.not_before = self._clock.monotonic() + self._backoff(item.attempts)
+        wait = max(self._backoff(item.attempts), result.retry_after_seconds or 0.0)
+        item.not_before = self._clock.monotonic() + wait
         key = _key(item.message)
         if result.verdict is Verdict.DELIVERED:
             self._sent_unstored[key] = None
             while len(self._sent_unstored) > REMEMBERED:
                 del self._sent_unstored[next(iter(self._sent_unstored))]
             self._unstored.pop(key, None)
-        elif result.verdict is Verdict.IMPOSSIBLE or item.attempts >= self._settings.max_attempts:
+        elif result.verdict in GIVEN_UP or item.attempts >= self._settings.max_attempts:
             self.statistics[channel.name].dead += 1
             self._unstored.pop(key, None)
         if result.verdict is not Verdict.DELIVERED:
@@ -349,7 +358,7 @@ class Delivery:
     async def _try(self, channel: ChannelSettings, row: OutboxRow) -> DeliveryResult:
         """Render and send once; count it. Never raises but CancelledError."""
         try:
-            result = await self._send(channel, render(row.message, channel.kind, row.opened))
+            result = await self._send(channel, self._render(row.message, channel, row.opened))
         except Exception as error:  # a mistake of ours must not lose the page: it is tried again
             log.exception("notify: sending to %s failed", channel.name)
             result = DeliveryResult(Verdict.FAILED, f"{type(error).__name__}: {error}")

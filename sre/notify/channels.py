@@ -9,6 +9,31 @@ from urllib.parse import parse_qsl, urlsplit
 SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
+KINDS_OF_SCHEMES = {
+    "email": frozenset({"mailto", "mailtos"}),
+    "sms": frozenset({"twilio", "alisms", "tencentsms"}),
+    "chat": frozenset({"slack", "dingtalk", "feishu", "lark", "wecombot"}),
+    "pagerduty": frozenset({"pagerduty"}),
+}
+"""Kind of channel → schemes that are of no other kind; any other scheme may be of each kind but pagerduty."""
+
+
+def scheme_of(url: str) -> str:
+    """Return the URL's scheme in lower case; "" without one."""
+    return url.partition("://")[0].lower() if SCHEME.match(url) else ""
+
+
+def kind_problems(url: str, kind: str) -> Sequence[str]:
+    """Return why a URL does not suit a channel's kind, which decides the form of its messages."""
+    scheme = scheme_of(url)
+    right = next((name for name, schemes in KINDS_OF_SCHEMES.items() if scheme in schemes), None)
+    if scheme and right is None and kind == "pagerduty":
+        return (f"{scheme}:// is not PagerDuty; write kind: webhook or chat",)
+    if right is not None and right != kind:
+        return (f"{scheme}:// takes messages of kind {right}, not {kind}; write kind: {right}",)
+    return ()
+
+
 def url_problems(url: str) -> Sequence[str]:
     """Return what an Apprise URL must not have here, one sentence each; they hold nothing of the URL."""
     problems = []

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import enum
 import random
 from dataclasses import dataclass
 from typing import Protocol
 
 from sre.notify.forms import Rendered
+from sre.notify.outcomes import Cause as Cause
+from sre.notify.outcomes import Verdict as Verdict
 from sre.settings.notify import ChannelSettings
-
-
-class Verdict(enum.Enum):
-    """How a try ended. The value is the metric's label."""
-
-    DELIVERED = "delivered"  # the provider accepted it
-    FAILED = "failed"  # it did not, and may the next time: providers' errors do not tell transient from permanent
-    UNKNOWN = "unknown"  # cut off at the deadline: it may have arrived; the repetition carries the same incident id
-    IMPOSSIBLE = "impossible"  # the channel's URL is none: repeating cannot help
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """``detail`` says why in the provider's words, without secrets; empty when delivered."""
+    """
+    How one try ended. ``detail`` says why in the provider's words, without secrets; empty when delivered.
+
+    ``retry_after_seconds``: the provider asks for this wait before the next try; None where it asks nothing.
+    ``cause``: why it did not deliver, for ``sre.notify.outcomes.REMEDIES``; None when delivered.
+    """
 
     verdict: Verdict
     detail: str = ""
+    retry_after_seconds: float | None = None
+    cause: Cause | None = None
 
 
 class Send(Protocol):

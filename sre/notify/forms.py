@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sre.actions.types import Message
 from sre.notify.envelope import message_to_json
-from sre.notify.gsm7 import SINGLE_SMS, to_gsm7
+from sre.notify.gsm7 import SINGLE_SMS, UCS2_SMS, to_gsm7, to_ucs2
+from sre.notify.languages import Language
+from sre.notify.links import NOWHERE, Links
+from sre.notify.mail import html_form
+from sre.notify.templates import Template, values_of
+from sre.notify.view import View, cut, view
 
-ChannelKind = Literal["email", "sms", "webhook", "chat"]
+ChannelKind = Literal["email", "sms", "webhook", "chat", "pagerduty"]
 
 LONGEST_TITLE = 140
-LONGEST_SCOPE_IN_SMS = 48
-LONGEST_REASON_IN_SMS = 24
-LONGEST_ID_IN_SMS = 48
-"""Of these three, the severity and the event nothing is cut off by a long summary: together below 160."""
 LONGEST_BODY = 20_000
-"""Characters; a chat service cuts or refuses more."""
+"""Characters of a long text."""
+LONGEST_CHAT_BYTES = 2_000
+"""UTF-8 bytes of title and body: WeCom refuses more than 2048, Discord more than 2000 characters."""
+LONGEST_SUMMARY = 1_024
+"""Characters of a PagerDuty summary."""
 
-EVENT_WORDS = {
-    "open": "OPEN",
-    "escalate": "ESCALATED",
-    "resolve": "RESOLVED",
-    "blind": "BLIND",
-    "test": "TEST",
+
+@dataclass(frozen=True, slots=True)
+class SmsLimits:
+    """
+    How long an SMS and its parts may be: together severity, event, scope, rule, value and id, with what joins them,
+    are no longer than the whole, so that nothing of these is cut off by a long summary.
+    """
+
+    whole: int
+    severity: int
+    event: int
+    scope: int
+    rule: int
+    value: int
+    id: int
+
+
+SMS_LIMITS: Mapping[Language, SmsLimits] = {
+    "en": SmsLimits(whole=SINGLE_SMS, severity=10, event=12, scope=48, rule=24, value=12, id=48),
+    "zh": SmsLimits(whole=UCS2_SMS, severity=3, event=3, scope=13, rule=8, value=7, id=27),
 }
 
 
@@ -41,6 +59,14 @@ class Tone(enum.Enum):
     INFO = "info"
 
 
+class Act(enum.Enum):
+    """What a message does to the incident of a paging service."""
+
+    TRIGGER = "trigger"
+    ACKNOWLEDGE = "acknowledge"
+    RESOLVE = "resolve"
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """What is handed to one channel. ``body`` is never empty: an empty one is refused by every service."""
@@ -48,107 +74,198 @@ class Rendered:
     title: str
     body: str
     tone: Tone
+    html: str = ""
+    """The same as ``body`` in HTML; "" for a kind of channel that has none."""
+    key: str = ""
+    """What all messages of one incident share; <= 255 characters."""
+    act: Act = Act.TRIGGER
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """The message in pieces, for services that take no free text: severity, event, scope, rule, value, id …"""
 
 
-def render(message: Message, kind: ChannelKind, opened: Message | None = None) -> Rendered:
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a channel speaks."""
+
+    language: Language = "en"
+    links: Links = NOWHERE
+    templates: Mapping[str, Template] = field(default_factory=dict)
+    """The user's own forms, by ``sms``, ``title``, ``text``, ``html``; a form that is not here is ours."""
+
+
+PLAIN = Style()
+
+
+def render(message: Message, kind: ChannelKind, opened: Message | None = None, style: Style = PLAIN) -> Rendered:
     """
     Return ``message`` for a channel of this kind.
 
     Args:
         opened: The "open" message that was never sent and is told here too, in one message.
     """
-    tone = _tone(message)
+    seen = view(message, opened, style.language, style.links)
+    line = _title(seen, style)
+    tone, key, act = _tone(message), seen.id[:255], _act(message)
+    parameters = values_of(seen, line)
     if kind == "sms":
-        return Rendered("", sms(message, opened), tone)
+        return Rendered("", _sms(seen, style), tone, key=key, act=act, parameters=parameters)
     if kind == "webhook":
         document: dict[str, object] = {"version": 1, **message_to_json(message)}
         document["opened"] = None if opened is None else message_to_json(opened)
-        return Rendered(title(message), json.dumps(document, sort_keys=True), tone)
-    return Rendered(title(message), long_text(message, opened), tone)
+        return Rendered(line, json.dumps(document, sort_keys=True), tone, key=key, act=act, parameters=parameters)
+    if kind == "pagerduty":
+        return Rendered("", _page(seen, line), tone, key=key, act=act, parameters=parameters)
+    own = style.templates.get("text")
+    if kind == "chat":
+        body = own.render(parameters) if own is not None else _chat(seen)
+        return Rendered(line, _fitting_chat(line, body or line), tone, key=key, act=act, parameters=parameters)
+    text = own.render(parameters) if own is not None else _long(seen, message)
+    template = style.templates.get("html")
+    html = template.render(parameters) if template is not None else html_form(seen, line)
+    return Rendered(
+        line, _fitting_text(text or line, seen), tone, html=html, key=key, act=act, parameters=parameters
+    )  # fmt: skip
 
 
-def sms(message: Message, opened: Message | None = None) -> str:
+def sms(message: Message, opened: Message | None = None, style: Style = PLAIN) -> str:
     """
-    Return one line of at most 160 characters that are both ASCII and GSM-7: severity, event, scope, reason and
-    incident id first, then as much of the summary as fits.
+    Return one line: severity, event, scope, rule, value and incident id first, then as much of the summary as fits.
+
+    English: at most 160 characters that are both ASCII and GSM-7. Chinese: at most 67 of UCS-2.
     """
+    return _sms(view(message, opened, style.language, style.links), style)
+
+
+def title(message: Message, style: Style = PLAIN) -> str:
+    """Return one line for the subject: event, scope and reason."""
+    return _title(view(message, None, style.language, style.links), style)
+
+
+def long_text(message: Message, opened: Message | None = None, style: Style = PLAIN) -> str:
+    """Return the message with all its facts, one per line."""
+    seen = view(message, opened, style.language, style.links)
+    return _fitting_text(_long(seen, message), seen)
+
+
+def _sms(seen: View, style: Style) -> str:
+    limits = SMS_LIMITS[style.language]
+    template = style.templates.get("sms")
+    spell = to_ucs2 if style.language == "zh" else to_gsm7
+    if template is not None:
+        return template.render_within(values_of(seen, ""), limits.whole, spell) or spell(seen.id) or "?"
+    value = cut(spell(seen.value), limits.value)
     head = " ".join(
         (
-            to_gsm7(message.severity)[:10].upper() or "?",
-            to_gsm7(_event_word(message))[:12] or "?",
-            _cut(to_gsm7(message.scope), LONGEST_SCOPE_IN_SMS) + ":",
-            _cut(to_gsm7(message.reason), LONGEST_REASON_IN_SMS),
-            _cut(to_gsm7(message.incident_id), LONGEST_ID_IN_SMS),
+            spell(seen.severity)[: limits.severity].upper() or "?",
+            spell(seen.event)[: limits.event] or "?",
+            cut(spell(seen.scope), limits.scope) + ":",
+            cut(spell(seen.rule), limits.rule),
+            *((value,) if value else ()),
+            cut(spell(seen.id), limits.id),
         )
     )
-    tail = to_gsm7(message.summary)
-    if opened is not None:
-        tail = to_gsm7(f"began {_clock_time(opened.at_wall)}, {tail}")
-    return _cut(f"{head}; {tail}" if tail else head, SINGLE_SMS)
+    tail = spell(", ".join(filter(None, (seen.began, seen.summary))))
+    return cut(f"{head}; {tail}" if tail else head, limits.whole)
 
 
-def title(message: Message) -> str:
-    """Return one line for the subject: event, scope and reason."""
-    line = f"[{message.severity}] {_event_word(message)} {message.scope}: {message.reason}"
-    return _cut(_one_line(line), LONGEST_TITLE)
+def _title(seen: View, style: Style) -> str:
+    template = style.templates.get("title")
+    if template is not None:
+        own = " ".join(template.render(values_of(seen, "")).split())
+        if own:
+            return cut(own, LONGEST_TITLE)
+    return cut(f"[{seen.severity}] {seen.event} {seen.scope}: {seen.rule}", LONGEST_TITLE)
 
 
-def long_text(message: Message, opened: Message | None = None) -> str:
-    """Return the message with all its facts, one per line."""
-    lines = [_one_line(message.summary) or _one_line(message.reason) or message.event, ""]
-    if opened is not None:
-        lines += [
-            f"This incident began and ended before a first message could be sent; it began {_moment(opened.at_wall)}:",
-            _one_line(opened.summary),
-            "",
-        ]
-    lines += _aligned(
-        [
-            ("incident", message.incident_id),
-            ("event", message.event),
-            ("severity", message.severity),
-            ("scope", message.scope),
-            ("reason", message.reason),
-            ("at", _moment(message.at_wall)),
-        ]
+def _page(seen: View, line: str) -> str:
+    tail = ", ".join(filter(None, (seen.value, seen.began, seen.summary)))
+    return cut(f"{line}; {tail} ({seen.id})", LONGEST_SUMMARY)
+
+
+def _sections(seen: View) -> list[tuple[str, str]]:
+    words = seen.words
+    pairs = (
+        (words.since, seen.since),
+        (words.done, seen.done),
+        (words.next, seen.next),
+        (words.runbook, seen.runbook_url),
+        (words.dashboard, seen.dashboard_url),
     )
-    facts = list(message.facts) or (list(opened.facts) if opened is not None else [])
-    if facts:
-        lines += ["", *_aligned(facts)]
-    if message.event != "test":
-        lines += ["", f"More: sre incident show {message.incident_id}"]
-    text = "\n".join(lines)
-    return text if len(text) <= LONGEST_BODY else text[: LONGEST_BODY - 15] + "\n... (cut off)"
+    return [(name, value) for name, value in pairs if value]
+
+
+def _long(seen: View, message: Message) -> str:
+    words = seen.words
+    lines = [seen.summary, ""]
+    if seen.told_late:
+        lines += [seen.told_late, seen.late_summary, ""]
+    sections = _sections(seen)
+    if sections:
+        lines += [*_aligned(sections), ""]
+    identity = [
+        (words.incident, seen.id),
+        (words.event, message.event if words.language == "en" else seen.event),
+        (words.severity, seen.severity),
+        (words.scope, seen.scope),
+        (words.reason, seen.reason),
+    ]
+    if seen.rule != seen.reason:
+        identity.append((words.rule, seen.rule))
+    if seen.value:
+        identity.append((words.value, seen.value))
+    lines += _aligned([*identity, (words.at, seen.at)])
+    if seen.details:
+        lines += ["", *_aligned(seen.details)]
+    lines += ["", f"{words.timeline}:", *(f"  {line}" for line in seen.timeline)]
+    if seen.more:
+        lines += ["", seen.more]
+    return "\n".join(lines)
+
+
+def _chat(seen: View) -> str:
+    words = seen.words
+    lines = [seen.summary]
+    if seen.told_late:
+        lines += [f"{seen.told_late} {seen.late_summary}"]
+    lines += [f"{name}: {value}" for name, value in _sections(seen)]
+    lines += [f"{words.incident}: {seen.id}"]
+    if seen.value:
+        lines += [f"{words.value}: {seen.value}"]
+    lines += [f"{name}: {value}" for name, value in seen.details]
+    return "\n".join(line if len(line) <= 300 else cut(line, 300) for line in lines)
+
+
+def _fitting_text(text: str, seen: View) -> str:
+    if len(text) <= LONGEST_BODY:
+        return text
+    return text[: LONGEST_BODY - len(seen.words.cut) - 1] + "\n" + seen.words.cut
+
+
+def _fitting_chat(line: str, body: str) -> str:
+    """
+    Return ``body`` so that with the title ``line`` it has at most LONGEST_CHAT_BYTES, and so that nothing in it is
+    read as a tag or as the name of everybody: what an alert says must not ring every phone of the company.
+    """
+    harmless = body.replace("<", "‹").replace(">", "›").replace("@", "@\u200b")
+    left = LONGEST_CHAT_BYTES - len(line.encode()) - 2
+    raw = harmless.encode()
+    if len(raw) <= left:
+        return harmless
+    return raw[: left - 3].decode("utf-8", "ignore").rstrip() + "..."
 
 
 def _tone(message: Message) -> Tone:
-    if message.event == "resolve":
-        return Tone.SUCCESS
+    if message.event in ("resolve", "acknowledge"):
+        return Tone.SUCCESS if message.event == "resolve" else Tone.INFO
     if message.event == "test":
         return Tone.INFO
     return Tone.FAILURE if message.severity == "page" else Tone.WARNING
 
 
-def _event_word(message: Message) -> str:
-    return EVENT_WORDS.get(message.event, message.event.upper())
+def _act(message: Message) -> Act:
+    return {"resolve": Act.RESOLVE, "acknowledge": Act.ACKNOWLEDGE}.get(message.event, Act.TRIGGER)
 
 
 def _aligned(pairs: Sequence[tuple[str, str]]) -> list[str]:
     width = max(len(name) for name, _ in pairs)
-    return [f"{_one_line(name) + ':':<{width + 1}} {_one_line(value)}" for name, value in pairs]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 3].rstrip() + "..."
-
-
-def _moment(wall: float) -> str:
-    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _clock_time(wall: float) -> str:
-    return datetime.fromtimestamp(wall, UTC).strftime("%H:%M:%S")
+    return [f"{name + ':':<{width + 1}} {value}" for name, value in pairs]

@@ -1,4 +1,4 @@
-"""The alphabet of an SMS: what costs one septet and is plain ASCII as well."""
+"""The alphabets of an SMS: what costs one septet and is plain ASCII as well, and the characters of UCS-2."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import unicodedata
 
 SINGLE_SMS = 160
 """Characters of the GSM 03.38 default alphabet in one message; one more, and it is sent in parts of 153."""
+
+UCS2_SMS = 67
+"""
+Characters of UCS-2 in one part. A lone message may have 70; with 67 it also arrives whole where the provider puts its
+signature before it.
+"""
 
 EXTENDED = "^{}\\[~]|\f€"
 """Need an escape: two septets each."""
@@ -32,6 +38,12 @@ def to_gsm7(text: str) -> str:
     # Any kind of white space or control character separates words: an SMS is one line.
     spaced = "".join(" " if c.isspace() or unicodedata.category(c).startswith("C") else c for c in plain)
     return " ".join("".join(c if c in SAFE else "?" for c in spaced).split())
+
+
+def to_ucs2(text: str) -> str:
+    """Return ``text`` on one line in characters that are one UCS-2 unit each; others (emoji) as ``?``."""
+    spaced = "".join(" " if c.isspace() or unicodedata.category(c).startswith("C") else c for c in text)
+    return " ".join("".join(c if ord(c) <= 0xFFFF else "?" for c in spaced).split())
 
 
 def septets(text: str) -> int:

@@ -22,6 +22,7 @@ from sre.adapters.host_counters import HostCountersReader
 from sre.adapters.incident_files import IncidentFiles
 from sre.adapters.kernel_log import read_nvidia_lines
 from sre.adapters.notifiers.process import AppriseSender
+from sre.adapters.notifiers.templates import load_templates
 from sre.adapters.processes import logs, proc
 from sre.adapters.processes.lock import StackLock
 from sre.adapters.store import GuardStore
@@ -35,6 +36,8 @@ from sre.control.observe import EngineConfig, Observer
 from sre.errors import ConfigError, Refused, StateError
 from sre.metrics import own
 from sre.metrics.types import Metric
+from sre.notify.links import Links
+from sre.notify.renderer import Renderer
 from sre.redaction import redact
 from sre.servers.exporter import Metrics, serve_metrics
 from sre.servers.exporter_gpu import answering
@@ -248,7 +251,9 @@ async def _build(
         stack.callback(store.close)
     # Without a store pages still go out, from memory.
     outbox = store if store is not None else NoOutbox()
-    delivery = Delivery(outbox, root.notify, clock, AppriseSender(environ), rng=random.Random())
+    links = Links(root.monitoring.runbook_base_url, root.monitoring.grafana_url)
+    render = Renderer(root.notify, load_templates(root.notify), links)
+    delivery = Delivery(outbox, root.notify, clock, AppriseSender(environ), rng=random.Random(), render=render)
     hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
     numbers = Numbers()
     metrics = Metrics(numbers, host_watch(clock), tick_seconds=root.guard.tick_seconds)

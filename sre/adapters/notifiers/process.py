@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sre.errors import ConfigError
-from sre.notify.channels import recipient_problems, url_problems
+from sre.notify.channels import kind_problems, recipient_problems, url_problems
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import Rendered
+from sre.notify.outcomes import Cause, Outcome
 from sre.redaction import redact, secrets_of_url
 from sre.settings.notify import ChannelSettings
 from sre.settings.secrets import resolve_secret
@@ -23,6 +24,7 @@ from sre.settings.secrets import resolve_secret
 WORKER = (sys.executable, "-P", "-m", "sre.adapters.notifiers.worker")
 # -P: a file apprise.py in the working folder is not what we mean.
 
+CAUSES = frozenset({None, *(cause.value for cause in Cause)})
 LONGEST_ANSWER_BYTES = 64 * 1024
 LONGEST_STDERR_CHARACTERS = 500
 
@@ -52,8 +54,17 @@ class AppriseSender:
         try:
             url = self._url(channel)
         except ConfigError as error:
-            return DeliveryResult(Verdict.FAILED, str(error))
-        task = {"mode": "send", "title": rendered.title, "body": rendered.body, "tone": rendered.tone.value}
+            return result_of(Outcome(Cause.NO_SECRET, str(error)))
+        task = {
+            "mode": "send",
+            "title": rendered.title,
+            "body": rendered.body,
+            "html": rendered.html,
+            "tone": rendered.tone.value,
+            "key": rendered.key,
+            "act": rendered.act.value,
+            "parameters": dict(rendered.parameters),
+        }
         result, _ = await self._run(task, url, channel.timeout_seconds)
         return result
 
@@ -67,12 +78,14 @@ class AppriseSender:
             url = self._url(channel)
         except ConfigError as error:
             return ChannelCheck("", error.problems)
-        problems = list(url_problems(url))
+        problems = [*url_problems(url), *kind_problems(url, channel.kind)]
         result, answer = await self._run({"mode": "check"}, url, channel.timeout_seconds)
         if result.detail:
             problems.append(result.detail)
         if result.verdict is not Verdict.DELIVERED:
             return ChannelCheck("", problems)
+        if answer["clear_password"]:
+            problems.append("the password would be sent in clear; write mailtos:// or https, or ?mode=starttls")
         return ChannelCheck(str(answer["shown"]), [*problems, *recipient_problems(int(answer["targets"]))])
 
     def _url(self, channel: ChannelSettings) -> str:
@@ -94,7 +107,7 @@ class AppriseSender:
                 env=dict(self._environ),
             )
         except OSError as error:
-            return DeliveryResult(Verdict.FAILED, f"the delivery process cannot be started: {error.strerror}"), {}
+            return result_of(Outcome(Cause.LOCAL, f"the delivery process cannot be started: {error.strerror}")), {}
         stderr = asyncio.ensure_future(_read_start(process.stderr))
         try:
             try:
@@ -102,16 +115,23 @@ class AppriseSender:
                     answer = await _ask(process, line)
             except TimeoutError:
                 limit = f"no outcome within {timeout_seconds:g} s; killed, it may have arrived"
-                return DeliveryResult(Verdict.UNKNOWN, limit), {}
+                return result_of(Outcome(Cause.OUTCOME_UNKNOWN, limit)), {}
         finally:
             await _end(process)
             said = (await stderr).strip()
         if answer is None:
             last = said[-LONGEST_STDERR_CHARACTERS:].replace("\n", " ")
             why = f"the delivery process ended without an answer{': ' + last if last else ''}; it may have arrived"
-            return DeliveryResult(Verdict.UNKNOWN, redact(why, secrets)), {}
+            return result_of(Outcome(Cause.OUTCOME_UNKNOWN, redact(why, secrets))), {}
         detail = redact(str(answer.get("detail", "")), secrets)
-        return DeliveryResult(Verdict(answer["verdict"]), detail), answer
+        if answer["cause"] is None:
+            return DeliveryResult(Verdict.DELIVERED, detail), answer
+        return result_of(Outcome(Cause(answer["cause"]), detail, answer.get("retry_after_seconds"))), answer
+
+
+def result_of(outcome: Outcome) -> DeliveryResult:
+    """Return the result of a try that did not deliver."""
+    return DeliveryResult(outcome.verdict, outcome.detail, outcome.retry_after_seconds, outcome.cause)
 
 
 async def _ask(process: asyncio.subprocess.Process, line: bytes) -> dict[str, Any] | None:
@@ -124,7 +144,7 @@ async def _ask(process: asyncio.subprocess.Process, line: bytes) -> dict[str, An
         answer = json.loads(await process.stdout.readline())
     except (OSError, ValueError):  # ValueError: nothing, half a line, or a line over the limit
         return None
-    return answer if isinstance(answer, dict) and answer.get("verdict") in {v.value for v in Verdict} else None
+    return answer if isinstance(answer, dict) and answer.get("cause") in CAUSES else None
 
 
 async def _read_start(stream: asyncio.StreamReader | None) -> str:

@@ -1,8 +1,9 @@
 """
 One delivery, then the end: ``python -m sre.adapters.notifiers.worker``.
 
-Wire: one line of JSON on stdin, ``{"mode": "send"|"check", "url": …, "title": …, "body": …, "tone": …,
-"timeout_seconds": …}``; one line of JSON on stdout, ``{"verdict": …, "detail": …}`` (check: also ``"targets"`` and
+Wire: one line of JSON on stdin, ``{"mode": "send"|"check", "url": …, "title": …, "body": …, "html": …, "tone": …,
+"key": …, "act": …, "parameters": {…}, "timeout_seconds": …}``; one line of JSON on stdout, ``{"cause": …, "detail": …,
+"retry_after_seconds": …}`` with the cause null when delivered (check: also ``"targets"``, ``"clear_password"`` and
 ``"shown"``, the URL without secrets). Then it waits to be killed, so that its process group still exists when its
 parent kills it. When stdin ends first, the parent is gone: the worker and its group end at once.
 
@@ -21,31 +22,37 @@ import threading
 import time
 from typing import Any
 
+from sre.adapters.notifiers.handover import DESK, Task, task_from_json
+from sre.notify.channels import scheme_of
+from sre.notify.outcomes import Cause
+
 LAST_RESORT_SECONDS = 30
 """So long after the deadline the kernel ends a worker whose parent is stopped and cannot."""
 
 INNER_SHARE = 0.9
 """Apprise's own time limit, as a share of the time left: so that it speaks before it is killed."""
 
+LONGEST_CONNECT_SECONDS = 10.0
+"""A server that does not take a connection in this time is taken for one that is down."""
+
 LONGEST_DETAIL = 4_000
+
+MAIL_OF_OURS = frozenset({"mailto", "mailtos"})
+"""Schemes whose plugin is ours and makes both parts of a mail."""
 
 
 class _Said(logging.Handler):
-    """Keeps what Apprise says: warnings, and from its debug lines only errors, as the others hold the message."""
+    """Keeps what Apprise warns of. Its debug lines hold the message, and the URL."""
 
     def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
+        super().__init__(logging.WARNING)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.levelno >= logging.WARNING or (
-            record.levelno >= logging.DEBUG and ("Exception" in text or text.startswith("Response Details"))
-        ):
-            self.lines.append(text)
+        self.lines.append(record.getMessage())
 
     def detail(self) -> str:
-        return "; ".join(dict.fromkeys(line.strip() for line in self.lines if line.strip()))[:LONGEST_DETAIL]
+        return "; ".join(dict.fromkeys(line.strip() for line in self.lines if line.strip()))
 
 
 def end_with_parent() -> None:
@@ -55,59 +62,103 @@ def end_with_parent() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def deliver(task: dict[str, Any], began: float) -> dict[str, Any]:
+def deliver(task: Task, began: float) -> dict[str, Any]:
     """Carry out one task; return the answer to send back."""
     # Loopback is never reached through a proxy.
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1,localhost,::1")))
     import apprise
 
+    from sre.adapters.notifiers import plugins
+    from sre.adapters.notifiers.witness import watch_requests
+
+    watch_requests()
+    DESK.task = task
     said = _Said()
     log = logging.getLogger("apprise")
-    log.setLevel(logging.DEBUG)
     log.addHandler(said)
     log.propagate = False
-    services = apprise.Apprise(
-        asset=apprise.AppriseAsset(app_id="sre", app_desc="sre", storage_mode=apprise.PersistentStoreMode.MEMORY)
-    )
-    if not services.add(task["url"]) or len(services) == 0:
-        return {"verdict": "impossible", "detail": said.detail() or "Apprise knows no service for this URL"}
-    if task["mode"] == "check":
-        service = services[0]
-        return {
-            "verdict": "delivered",
-            "detail": said.detail(),
-            "targets": len(service),
+    scheme = scheme_of(task.url)
+    # No redirects: a POST that is sent on becomes a GET, and a log-in page answers it with 200.
+    memory = apprise.PersistentStoreMode.MEMORY
+    asset = apprise.AppriseAsset(app_id="sre", app_desc="sre", storage_mode=memory, http_redirects=False)
+    service = plugins.service_of(task.url, scheme, asset)
+    if service is None:
+        return _answer(Cause.BAD_URL, said.detail() or "Apprise knows no service for this URL")
+    if task.mode == "check":
+        return _answer(None, said.detail()) | {
+            "targets": _recipients(service),
             "shown": service.url(privacy=True),
+            "clear_password": _password_in_clear(service),
         }
-    left = task["timeout_seconds"] - (time.monotonic() - began)
+    left = task.timeout_seconds - (time.monotonic() - began)
+    return _send(service, task, scheme, said, left * INNER_SHARE)
+
+
+def _send(service: Any, task: Task, scheme: str, said: _Said, limit: float) -> dict[str, Any]:
+    import apprise
+
+    from sre.adapters.notifiers.witness import WITNESS
+
+    # Four seconds for an answer, Apprise's default, is less than what a mail server takes to look a sender up.
+    service.socket_connect_timeout = min(LONGEST_CONNECT_SECONDS, max(0.5, limit))
+    service.socket_read_timeout = max(0.5, limit)
+    # Our mail plugin takes the HTML part from the task; another mail service gets it as its body.
+    as_html = bool(task.html) and scheme not in MAIL_OF_OURS
+    services = apprise.Apprise(asset=service.asset)
+    services.add(service)
     result = services.notify(
-        body=task["body"],
-        title=task["title"],
-        notify_type=task["tone"],
-        body_format="text",
+        body=task.html if as_html else task.body,
+        title=task.title,
+        notify_type=task.tone,
+        body_format="html" if as_html else "text",
         interpret_escapes=False,
-        timeout=max(0.5, left * INNER_SHARE),
+        timeout=max(0.5, limit),
     )
     status = apprise.AppriseResultStatus
-    verdict = {
-        status.SUCCESS: "delivered",
-        status.NOMATCH: "impossible",
-        status.TIMEOUT: "unknown",
-    }.get(result.status, "failed")
-    detail = "" if verdict == "delivered" else said.detail() or f"Apprise says {result.status.name}"
-    return {"verdict": verdict, "detail": detail}
+    if result.status == status.TIMEOUT:
+        return _answer(Cause.OUTCOME_UNKNOWN, "no outcome in time; it may have arrived")
+    if result.status == status.NOMATCH:
+        return _answer(Cause.BAD_URL, said.detail() or "Apprise knows no service for this URL")
+    outcome = WITNESS.outcome(scheme)
+    if result.status == status.SUCCESS and not WITNESS.refused_after_all(scheme):
+        return _answer(None, "")
+    if outcome is None:
+        return _answer(Cause.TRY_LATER, said.detail() or f"Apprise says {result.status.name}")
+    return _answer(outcome.cause, outcome.detail, outcome.retry_after_seconds)
+
+
+def _recipients(service: Any) -> int:
+    """Return how many recipients the URL names: some services send to the sender when it names none."""
+    targets = getattr(service, "targets", None)
+    sms = hasattr(service, "source") and isinstance(targets, list)
+    return len(targets) if sms and targets is not None else len(service)
+
+
+def _password_in_clear(service: Any) -> bool:
+    """Whether a password would be sent to another machine without TLS."""
+    clear = getattr(service, "secure_mode", None) == "insecure" or getattr(service, "secure", True) is False
+    host = getattr(service, "smtp_host", None) or service.host
+    return bool(clear and service.password and host not in ("127.0.0.1", "localhost", "::1"))
+
+
+def _answer(cause: Cause | None, detail: str, retry_after_seconds: float | None = None) -> dict[str, Any]:
+    return {
+        "cause": None if cause is None else cause.value,
+        "detail": detail[:LONGEST_DETAIL],
+        "retry_after_seconds": retry_after_seconds,
+    }
 
 
 def main() -> None:
     began = time.monotonic()
-    task = json.loads(sys.stdin.buffer.readline())
-    signal.alarm(int(task["timeout_seconds"]) + LAST_RESORT_SECONDS)
+    task = task_from_json(json.loads(sys.stdin.buffer.readline()))
+    signal.alarm(int(task.timeout_seconds) + LAST_RESORT_SECONDS)
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         answer = deliver(task, began)
     except Exception as error:  # noqa: BLE001 - the boundary of this process: whatever a plugin raises is its answer
-        answer = {"verdict": "failed", "detail": f"{type(error).__name__}: {error}"[:LONGEST_DETAIL]}
+        answer = _answer(Cause.LOCAL, f"{type(error).__name__}: {error}")
     os.write(1, json.dumps(answer).encode() + b"\n")
     while True:
         signal.pause()
