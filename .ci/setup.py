@@ -5,12 +5,13 @@ Set up what ``make`` needs, once; a second run looks at a stamp and does nothing
 
 demo   .venv with the toolkit and its gateway
 dev    the same, and what the checks need
-tools  Debian's prometheus and prometheus-alertmanager, and a C compiler for the stand-in NVML library
+tools  Debian's prometheus and prometheus-alertmanager, a C compiler for the stand-in NVML library, and TypeScript with
+       Grafana's types in .setup/typescript (node and npm are not installed: Debian's npm is 400 packages)
 vllm   .venv-vllm with the CPU build of vLLM
 all    dev, tools, vllm
 
 Only the standard library: this runs before anything is installed. What cannot be had is a hint on a developer's
-machine and a failure in CI (CI=true). pip and apt are used as this machine configures them.
+machine and a failure in CI (CI=true). pip, apt and npm are used as this machine configures them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ DEBIAN_PACKAGES = {
     "gcc": ("gcc",),
     "libc6-dev": (),
 }
+TYPESCRIPT = STAMPS / "typescript"
+TYPESCRIPT_SOURCE = ROOT / "tests" / "monitoring" / "dashboards" / "typescript"
 POLICY = Path("/usr/sbin/policy-rc.d")
 IN_CI = os.environ.get("CI") == "true"
 
@@ -172,6 +175,24 @@ def debian_tools() -> None:
     apt_install(missing, f"apt-get install {' '.join(missing)}")
 
 
+def typescript_types() -> None:
+    """TypeScript and Grafana's types, as pinned beside the test that holds dashboards against them."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise SetupError("node or npm is missing; install Node.js 18 or newer, e.g. from nodejs.org")
+    pins = [TYPESCRIPT_SOURCE / name for name in ("package.json", "package-lock.json")]
+    key = hashlib.sha256(b"\0".join([*(pin.read_bytes() for pin in pins), str(ROOT).encode()])).hexdigest()
+    if stamped("types", key) and (TYPESCRIPT / "node_modules" / "typescript").is_dir():
+        return
+    say("installing TypeScript and Grafana's types into .setup/typescript")
+    TYPESCRIPT.mkdir(parents=True, exist_ok=True)
+    for pin in pins:
+        shutil.copy(pin, TYPESCRIPT)
+    # Nothing of a package is run; the lock file holds what each must be.
+    run(npm, "ci", "--prefix", str(TYPESCRIPT), "--ignore-scripts", "--no-audit", "--no-fund")
+    set_stamp("types", key)
+
+
 def vllm_environment() -> None:
     """.venv-vllm with the CPU build of vLLM, unless SRE_VLLM_PYTHON names an interpreter that has one."""
     given = os.environ.get("SRE_VLLM_PYTHON")
@@ -241,6 +262,7 @@ def main(argv: list[str]) -> int:
     ok = True
     if which in {"tools", "all"}:
         ok &= optional("Debian tools", debian_tools)
+        ok &= optional("TypeScript", typescript_types)
     if which in {"vllm", "all"}:
         ok &= optional("vLLM", vllm_environment)
     return 0 if ok else 1

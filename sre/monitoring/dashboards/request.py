@@ -14,9 +14,9 @@ from sre.monitoring.dashboards.sources import (
     labels,
     matcher,
     model_variable,
-    node_variable,
+    record_variable,
 )
-from sre.monitoring.levels import INSTANCE, JOB, MODEL_NAME
+from sre.monitoring.levels import INSTANCE, JOB, MODEL_NAME, NODE
 from sre.monitoring.promql import LE, Expr, ratio, sum_by
 
 UID = "sre-request"
@@ -38,7 +38,7 @@ def request(from_: Sources) -> Dashboard:
         ),
         variables=(
             job_variable(),
-            node_variable(from_, RUNNING),
+            record_variable("node", "Node", "Machine.", RUNNING, NODE),
             model_variable(),
             instance_variable(),
         ),

@@ -1,0 +1,206 @@
+"""sre dashboards: generate Grafana's dashboards, list them, push them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sre.cli.app import App, output_option, pass_app
+from sre.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sre.adapters.grafana import Pushed
+    from sre.monitoring.dashboards.model import Dashboard
+    from sre.settings.monitoring import MonitoringSettings
+
+
+@click.group()
+def dashboards() -> None:
+    """Generate, list and push Grafana dashboards."""
+
+
+def _release_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(
+        (
+            click.option(
+                "--vllm-version", metavar="X.Y", help="Release of vLLM; default: any (monitoring.vllm_version)."
+            ),
+            click.option("--dcgm-exporter-version", metavar="X.Y.Z", help="Release of dcgm-exporter; default: any."),
+            click.option(
+                "--metric-prefix", metavar="PREFIX", help="What vLLM's metric names begin with (Ray: ray_vllm:)."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@dashboards.command()
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("dashboards"),
+    show_default=True,
+    help="Folder to write to; earlier generated files that are no longer needed are removed from it.",
+)
+@click.option("--stdout", "to_stdout", is_flag=True, help="Print them all instead of writing files.")
+@click.option("--check", is_flag=True, help="Write nothing; print what differs and exit 3.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "configmap"]),
+    default="json",
+    show_default=True,
+    help="Grafana's JSON, or Kubernetes ConfigMaps for Grafana's sidecar.",
+)
+@_release_options
+@pass_app
+def generate(
+    app: App, output_dir: Path, to_stdout: bool, check: bool, form: str,
+    vllm_version: str | None, dcgm_exporter_version: str | None, metric_prefix: str | None,
+) -> int:  # fmt: skip
+    """Write one file per dashboard; the same settings give the same bytes."""
+    from sre.adapters.generated_files import apply, changes
+    from sre.monitoring.dashboards.document import GENERATED
+
+    settings = _settings(app, vllm_version, dcgm_exporter_version, metric_prefix)
+    files = _files(settings, form)
+    if to_stdout:
+        if check:
+            raise click.UsageError("--stdout and --check exclude each other")
+        click.echo(_joined(files, form), nl=False)
+        return ExitCode.OK
+    planned = changes(output_dir, files, GENERATED)
+    if check:
+        click.echo(planned.diff, nl=False)
+        return ExitCode.NO if planned else ExitCode.OK
+    apply(output_dir, planned)
+    stale = f", {len(planned.remove)} removed" if planned.remove else ""
+    app.note(f"{output_dir}: {len(files)} dashboards, {len(planned.write)} written{stale}")
+    return ExitCode.OK
+
+
+@dashboards.command("list")
+@output_option
+@pass_app
+def list_(app: App, output: str) -> None:
+    """List the dashboards that would be generated."""
+    found = _all(_settings(app))
+    rows = [{"uid": one.uid, "title": one.title, "about": one.about, "panels": len(one.panels)} for one in found]
+    width = max(len(one.uid) for one in found)
+    app.emit(
+        output, rows, lambda: "\n".join(f"{r['uid']:<{width}}  {r['panels']:>3} panels  {r['about']}" for r in rows)
+    )
+
+
+@dashboards.command()
+@click.option("--url", required=True, metavar="URL", help="Base address of Grafana, e.g. http://grafana:3000.")
+@click.option(
+    "--token",
+    "token",
+    required=True,
+    metavar="REFERENCE",
+    help="Where a service account's token is: env:NAME or file:/path.",
+)
+@click.option("--folder", metavar="UID", help="Folder, made if missing; default: where they are, new ones at the top.")
+@click.option(
+    "--folder-title", metavar="TITLE", default="sre", show_default=True, help="Title of a folder that is made."
+)
+@click.option("--overwrite/--no-overwrite", default=True, show_default=True, help="Replace dashboards that differ.")
+@click.option("--dry-run", is_flag=True, help="Read only; say what would be done.")
+@_release_options
+@output_option
+@pass_app
+def push(
+    app: App, url: str, token: str, folder: str | None, folder_title: str, overwrite: bool, dry_run: bool,
+    vllm_version: str | None, dcgm_exporter_version: str | None, metric_prefix: str | None, output: str,
+) -> int:  # fmt: skip
+    """Save all dashboards in a Grafana; exit 1 if one could not be saved."""
+    import asyncio
+    import json
+    import os
+
+    from sre.adapters.grafana import Grafana, checked_uid
+    from sre.settings.secrets import resolve_secret
+
+    settings = _settings(app, vllm_version, dcgm_exporter_version, metric_prefix)
+    documents = [json.loads(text) for text in _files(settings, "json").values()]
+    if folder is not None:
+        checked_uid(folder, "--folder")
+    grafana = Grafana(url, resolve_secret(token, "--token", os.environ))
+    if grafana.exposes_token:
+        app.note(f"warning: {grafana.base}: the token travels unencrypted; use https://")
+
+    async def run() -> list[Pushed]:
+        async with grafana:
+            return await grafana.push(
+                documents, folder=folder, folder_title=folder_title, overwrite=overwrite, dry_run=dry_run
+            )
+
+    done = asyncio.run(run())
+    app.emit(
+        output,
+        {"dry_run": dry_run, "dashboards": [{"uid": p.uid, "outcome": p.outcome, "detail": p.detail} for p in done]},
+        lambda: "\n".join(_line(one, dry_run) for one in done),
+    )
+    bad = [one for one in done if not one.good]
+    if bad:
+        app.note(f"sre: {len(bad)} of {len(done)} dashboards not pushed: {', '.join(one.uid for one in bad)}")
+    return ExitCode.COULD_NOT_RUN if bad else ExitCode.OK
+
+
+def _line(one: Pushed, dry_run: bool) -> str:
+    outcome = f"would be {one.outcome}" if dry_run and one.outcome in ("created", "updated") else one.outcome
+    return f"{one.uid}: {outcome.replace('_', ' ')}" + (f": {one.detail}" if one.detail else "")
+
+
+def _settings(
+    app: App, vllm_version: str | None = None, dcgm_exporter_version: str | None = None, prefix: str | None = None
+) -> MonitoringSettings:
+    """The section ``monitoring``, options before it. Raises ConfigError."""
+    from pydantic import ValidationError
+
+    from sre.errors import ConfigError
+    from sre.settings.monitoring import MonitoringSettings
+
+    given = {
+        "vllm_version": vllm_version,
+        "dcgm_exporter_version": dcgm_exporter_version,
+        "metric_prefix": prefix,
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    try:
+        return MonitoringSettings.model_validate({**app.settings().monitoring.model_dump(), **changed})
+    except ValidationError as error:
+        raise ConfigError(
+            [f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}" for problem in error.errors()]
+        ) from None
+
+
+def _all(settings: MonitoringSettings) -> tuple[Dashboard, ...]:
+    from sre.errors import ConfigError
+    from sre.monitoring.dashboards.catalogue import all_dashboards
+
+    try:
+        return all_dashboards(settings)
+    except ValueError as error:  # ExpressionError is one, too
+        raise ConfigError([f"monitoring: {error}"]) from error
+
+
+def _files(settings: MonitoringSettings, form: str) -> dict[str, str]:
+    """File name → text."""
+    from sre.monitoring.dashboards.document import render, render_config_map
+
+    made, suffix = (render, "json") if form == "json" else (render_config_map, "yaml")
+    return {f"{one.uid}.{suffix}": made(one, settings) for one in _all(settings)}
+
+
+def _joined(files: dict[str, str], form: str) -> str:
+    """Several files in one stream: a JSON array, or YAML documents."""
+    if form == "configmap":
+        return "".join(files.values())
+    return "[\n" + ",\n".join(text.rstrip("\n") for text in files.values()) + "\n]\n"
