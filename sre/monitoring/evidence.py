@@ -36,6 +36,11 @@ HEARTBEATS: Mapping[Exporter, Metric] = {
 
 _WHO: Mapping[Exporter, str] = {Exporter.PROMETHEUS: "a Prometheus", Exporter.SRE: "the guard's /metrics"}
 
+_SETTINGS: Mapping[Exporter, str] = {
+    Exporter.VLLM: "monitoring.vllm_version",
+    Exporter.DCGM: "monitoring.dcgm_exporter_version",
+}
+
 
 class Verdict(enum.Enum):
     """What becomes of a rule, best first."""
@@ -98,6 +103,7 @@ class Evidence:
         self.seen = seen
         self._selection = selection
         self._own_labels = TARGET_LABELS | {label for label, _ in selection.matchers}
+        self._known: dict[tuple[str, tuple[Matcher, ...]], tuple[Outcome, Outcome]] = {}
 
     # ---- Exporters ----------------------------------------------------------------------------------------------
 
@@ -148,20 +154,24 @@ class Evidence:
 
         The second is what a divisor or a quantile needs; for gauges both are the same.
         """
-        name = selector.name
+        key = (selector.name, selector.matchers)
+        if key not in self._known:
+            self._known[key] = self._look(*key)
+        return self._known[key]
+
+    def _look(self, name: str, matchers: tuple[Matcher, ...]) -> tuple[Outcome, Outcome]:
         metric = CATALOGUE.by_sample(name, self._selection.prefix)
+        matched = self._matched(name, matchers)
         if not self.seen.series(name):
             outcome = self._missing(name, metric)
-            return outcome, self._busy(outcome, metric, ())
-        matched = self._matched(name, selector.matchers)
-        if not matched:
-            outcome = self._mismatch(name, metric, selector.matchers)
+        elif not matched:
+            outcome = self._mismatch(name, metric, matchers)
         elif metric is None:
             outcome = FINE
         else:
             wrong = self.wrong(name, metric, matched)
             outcome = Outcome(Verdict.MISLEADS, wrong) if wrong else FINE
-        return outcome, self._busy(outcome, metric, matched)
+        return outcome, self._busy(name, metric, matched, outcome)
 
     def _matched(self, name: str, matchers: tuple[Matcher, ...]) -> tuple[Series, ...]:
         own_only = [matcher for matcher in matchers if matcher.label not in self._own_labels]
@@ -169,7 +179,7 @@ class Evidence:
         fleet = (one for one in self.seen.fleet.get(name, ()) if all(fits(one.labels, m) for m in matchers))
         return (*pages, *fleet)
 
-    def _busy(self, outcome: Outcome, metric: Metric | None, matched: tuple[Series, ...]) -> Outcome:
+    def _busy(self, name: str, metric: Metric | None, matched: tuple[Series, ...], outcome: Outcome) -> Outcome:
         if (
             outcome.verdict is not Verdict.CAN_FIRE
             or metric is None
@@ -179,8 +189,8 @@ class Evidence:
             return outcome
         if any(one.value != 0 for one in matched) or not (matched or self.idle(metric.exporter)):
             return outcome
-        text = f"{metric.name} has counted nothing yet; send some traffic and ask again"
-        return Outcome(Verdict.NO_TRAFFIC, (Reason(Cause.NO_TRAFFIC, metric.name, text),))
+        text = f"{name} has counted nothing yet; send some traffic and ask again"
+        return Outcome(Verdict.NO_TRAFFIC, (Reason(Cause.NO_TRAFFIC, name, text),))
 
     def wrong(self, name: str, metric: Metric, matched: tuple[Series, ...]) -> tuple[Reason, ...]:
         """What is not as the catalogue says: type, labels, range of values."""
@@ -269,11 +279,10 @@ class Evidence:
                 return self._down(name, down)
         release = self.releases[exporter]
         if (relative := self._relative(metric)) is not None:
-            since = relative.since or relative.removed
             text = (
-                f"{name} is called {relative.name} here"
-                + (f" (renamed in {metric.removed or metric.since or since})" if since else "")
-                + f"; generate the rules for this release ({exporter.value} {release})"
+                f"{name} is called {_counterpart(name, metric, relative)} here"
+                + (f" (renamed in {since})" if (since := metric.since or relative.since) else "")
+                + f"; generate the rules for this release ({exporter.value} {release}) or for any"
             )
             return _cannot(Cause.RENAMED, name, text)
         if metric.removed is not None and not metric.exists_in(release.version):
@@ -282,7 +291,9 @@ class Evidence:
             text = f"{name} is gone since {exporter.value} {gone}" + (f"; use {successor.name}" if successor else "")
             return _cannot(Cause.REMOVED, name, text)
         if metric.since is not None and not (release.at_least is not None and release.at_least >= metric.since):
-            text = f"{name} comes with {exporter.value} {metric.since}; this is {release}"
+            setting = _SETTINGS.get(exporter)
+            hint = f"; with {setting} set, rules do without it" if setting else ""
+            text = f"{name} comes with {exporter.value} {metric.since}; this is {release}{hint}"
             return _cannot(Cause.COMES_LATER, name, text)
         if metric.optional:
             return _cannot(Cause.SWITCHED_OFF, name, self._switched_off(name, metric, declared=late))
@@ -338,6 +349,13 @@ class Evidence:
     def _mig(self) -> bool:
         names = (metric.sample for metric in dcgm.DCGM_METRICS)
         return any(one.labels.get(dcgm.MIG_INSTANCE) for name in names for one in self.seen.series(name))
+
+
+def _counterpart(name: str, metric: Metric, relative: Metric) -> str:
+    """The sample of ``relative`` that is what ``name`` is of ``metric``."""
+    if name.endswith(metric.sample.removeprefix(VLLM_PREFIX)):
+        return relative.sample
+    return relative.name + "_" + name.rpartition("_")[2]
 
 
 def _cannot(cause: Cause, metric: str, text: str) -> Outcome:

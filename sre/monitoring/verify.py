@@ -13,7 +13,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sre.metrics.catalogue import CATALOGUE
+from sre.metrics.catalogue import CATALOGUE, Release
 from sre.metrics.types import Exporter, Metric
 from sre.monitoring.evidence import (
     BUILD_INFO,
@@ -149,10 +149,17 @@ def _exporters(evidence: Evidence, selection: Selection) -> Iterator[ExporterSee
             if name in seen.names:
                 there.append(metric)
                 problems += evidence.wrong(name, metric, seen.series(name))
-            elif metric.exists_in(release.version) and not metric.optional and exporter is not Exporter.PROMETHEUS:
+            elif _expected(metric, release) and exporter is not Exporter.PROMETHEUS:
                 outcome, _ = evidence.look(Selector(name, (), None, 0.0))
                 problems += outcome.reasons
         yield ExporterSeen(exporter, str(release), len(there), tuple(dict.fromkeys(problems)))
+
+
+def _expected(metric: Metric, release: Release) -> bool:
+    """Whether a healthy exporter of this release must expose it, for all that is known."""
+    since = metric.since
+    here = since is None or (release.version is not None and since <= release.version)
+    return here and metric.removed is None and not metric.optional
 
 
 @dataclass(slots=True)
