@@ -324,20 +324,23 @@ _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 # ---- Checking -------------------------------------------------------------------------------------------------------
 
+Series = Callable[[str], Collection[str] | None]
+"""Labels by name of a series; None: no such series."""
 
-def check(text: str, alert: str, labels: Collection[str], known: Callable[[str], bool]) -> list[Problem]:
+
+def check(text: str, alert: str, labels: Collection[str], series: Series) -> list[Problem]:
     """
     Return what is wrong with the page of ``alert``, in order of lines.
 
     Args:
         labels: Those the alert has: what its expression keeps and what its rule adds.
-        known: Whether a metric or recorded series of this name exists.
+        series: Labels of a metric or recorded series by name; None where there is none of that name.
     """
     page = parse(text)
-    found = [*_check_headings(page, alert), *_check_prose(text), *_check_names(text, known)]
+    found = [*_check_headings(page, alert), *_check_prose(text), *_check_names(text, series)]
     for code in page.code:
         if code.language == PROMQL:
-            found += _check_promql(code, labels, known)
+            found += _check_promql(code, labels, series)
         elif code.language in (SHELL, ""):
             found += _check_shell(code, labels)
         elif code.language != YAML:
@@ -371,10 +374,10 @@ def _check_prose(text: str) -> Iterator[Problem]:
                 yield Problem(line, f"{match[0]} stands outside of code and would not be filled in")
 
 
-def _check_names(text: str, known: Callable[[str], bool]) -> Iterator[Problem]:
+def _check_names(text: str, series: Series) -> Iterator[Problem]:
     for number, line in enumerate(text.split("\n"), 1):
         for match in _METRIC.finditer(line):
-            if not known(match[0]) and match[0] not in _NO_METRICS:
+            if series(match[0]) is None and match[0] not in _NO_METRICS:
                 yield Problem(number, f"no metric or record {match[0]}")
 
 
@@ -400,7 +403,7 @@ def _check_shell(code: Code, labels: Collection[str]) -> Iterator[Problem]:
             yield Problem(number, "a query with a label stands in a sentence; put it into a block in promql")
 
 
-def _check_promql(code: Code, labels: Collection[str], known: Callable[[str], bool]) -> Iterator[Problem]:
+def _check_promql(code: Code, labels: Collection[str], series: Series) -> Iterator[Problem]:
     import promql_parser
 
     for number, line in enumerate(code.text.split("\n"), code.line):
@@ -417,24 +420,29 @@ def _check_promql(code: Code, labels: Collection[str], known: Callable[[str], bo
                 yield Problem(number, f"{match[0]} is no label of this alert ({', '.join(sorted(labels))})")
         if re.search(r'[=!]~\s*"[^"]*\$[A-Za-z_]', query):
             yield Problem(number, "a label within a regular expression; use = or !=")
-        for name in sorted(selected(parsed)):
-            if not known(name):
+        for name, matched in sorted(selectors(parsed)):
+            has = series(name)
+            if has is None:
                 yield Problem(number, f"no metric or record {name}")
+            elif matched not in ("", *has):
+                yield Problem(number, f"{name} has no label {matched} ({', '.join(sorted(has)) or 'none'})")
 
 
-def selected(parsed: object) -> frozenset[str]:
-    """Names of the series that a parsed expression reads."""
-    names: set[str] = set()
+def selectors(parsed: object) -> set[tuple[str, str]]:
+    """Names of the series that a parsed expression reads, each with "" and with every label it matches."""
+    found: set[tuple[str, str]] = set()
     stack = [parsed]
     while stack:
         node = stack.pop()
-        name = getattr(node, "name", None)
-        if type(node).__name__ == "VectorSelector" and isinstance(name, str):
-            names.add(name)
-        for part in ("expr", "lhs", "rhs", "vs", "vector_selector", "args", "param"):
+        if type(node).__name__ == "VectorSelector":
+            name = str(getattr(node, "name", None) or "")
+            matchers = getattr(getattr(node, "matchers", None), "matchers", ())
+            found.update((name, label) for label in ("", *(matcher.name for matcher in matchers)))
+            continue
+        for part in ("expr", "lhs", "rhs", "vector_selector", "args", "param"):
             child = getattr(node, part, None)
             if isinstance(child, list | tuple):
                 stack.extend(child)
             elif child is not None and not isinstance(child, str | int | float):
                 stack.append(child)
-    return frozenset(names)
+    return found

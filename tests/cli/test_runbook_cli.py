@@ -47,13 +47,25 @@ def test_list_as_json(run_sre: RunSre) -> None:
 
 
 def test_show_prints_the_page_and_asks_for_labels_on_stderr(run_sre: RunSre) -> None:
-    asked = "fill in the labels of the alert: --label rule=… --label target=…\n"
+    asked = "fill in the labels of the alert: --label rule=… --label target=… --label instance=…\n"
     assert run_sre("runbook", "show", "sreRULEblind") == Ran(0, PAGE, asked)
     assert run_sre("runbook", "show", "SreRuleBlind", "-o", "markdown") == Ran(0, PAGE, asked)
 
 
 def test_show_fills_in_labels_as_single_words(run_sre: RunSre) -> None:
-    ran = run_sre("runbook", "show", "SreRuleBlind", "-l", "rule=gpu-memory", "-l", 'target=a"; rm -rf ~', "-l", "x=y")
+    ran = run_sre(
+        "runbook",
+        "show",
+        "SreRuleBlind",
+        "-l",
+        "rule=gpu-memory",
+        "-l",
+        'target=a"; rm -rf ~',
+        "-l",
+        "instance=h:9400",
+        "-l",
+        "x=y",
+    )
     assert (ran.code, ran.err) == (0, "no command here uses x\n")
     assert "The guard's rule `gpu-memory` has not seen" in ran.out
     assert 'sre_signal_seen{target="a\\"; rm -rf ~"} == 1' in ran.out
@@ -65,7 +77,7 @@ def test_show_as_json(run_sre: RunSre) -> None:
     data = json.loads(ran.out)
     assert list(data["sections"]) == sorted(("Meaning", "Impact", "Diagnosis", "Mitigation", "Escalation"))
     assert (data["alert"], data["severity"], data["labels"]) == (
-        "SreRuleBlind", "ticket", {"rule": None, "target": "sim-0"},
+        "SreRuleBlind", "ticket", {"rule": None, "target": "sim-0", "instance": None},
     )  # fmt: skip
     assert {"section": "Diagnosis", "language": "sh", "text": "sre guard status\nsre doctor"} in data["commands"]
     assert data["markdown"] == PAGE.replace("`$target`", "`sim-0`").replace('"$target"', '"sim-0"')

@@ -12,7 +12,9 @@ import click
 from sre.cli.main import cli
 from sre.metrics.catalogue import CATALOGUE
 from sre.monitoring.catalogue_rules import all_alerts, all_records
+from sre.monitoring.levels import TARGET_LABELS
 from sre.monitoring.model import Alert
+from sre.monitoring.promql import LE
 from sre.monitoring.render import alert_labels
 from sre.monitoring.runbooks import SHELL, Code, Runbook
 from sre.settings.models import Root
@@ -30,15 +32,19 @@ def alerts() -> dict[str, Alert]:
 
 
 @cache
-def _records() -> frozenset[str]:
-    return frozenset(record.name for record in all_records(SETTINGS))
+def _records() -> dict[str, frozenset[str]]:
+    return {record.name: record.expr.labels | record.labels.keys() for record in all_records(SETTINGS)}
 
 
-def known(name: str) -> bool:
-    """A sample, a family, a record; or the begin of some, written ``sre_gpu_``."""
-    if name in _records() or CATALOGUE.by_sample(name) is not None or CATALOGUE.family(name) is not None:
-        return True
-    return name.endswith("_") and any(metric.name.startswith(name) for metric in CATALOGUE.metrics)
+def series(name: str) -> frozenset[str] | None:
+    """Labels of a record, sample or family; none of a name that is the begin of some, written ``sre_gpu_``."""
+    if name in _records():
+        return _records()[name]
+    metric = CATALOGUE.by_sample(name) or CATALOGUE.family(name)
+    if metric is not None:
+        return frozenset(metric.labels) | TARGET_LABELS | {LE}
+    begins = name.endswith("_") and any(metric.name.startswith(name) for metric in CATALOGUE.metrics)
+    return frozenset() if begins else None
 
 
 def labels(alert: Alert) -> frozenset[str]:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,14 +29,15 @@ from sre.monitoring.runbooks import (
     pieces,
     unfit,
 )
+from tests.conftest import require_binary
 from tests.monitoring.runbook_checks import (
     LATER,
     MACHINE_PATH,
     SETTINGS,
     alerts,
     in_words,
-    known,
     labels,
+    series,
     sre_commands,
     wrong_call,
     wrong_duration,
@@ -91,7 +93,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_complete_and_its_commands_use_labels_and_metrics_that_exist(name: str) -> None:
-    assert check(PAGES[name], name, labels(alerts()[name]), known) == []
+    assert check(PAGES[name], name, labels(alerts()[name]), series) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -150,6 +152,23 @@ def test_shell_commands_of_the_pages_are_shell() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_prometheus_accepts_every_query_of_the_pages(tmp_path: Path) -> None:
+    promtool = require_binary("promtool", "apt-get install prometheus brings it")
+    queries = [
+        line.strip()
+        for text in PAGES.values()
+        for code in parse(text).code
+        if code.language == "promql"
+        for line in code.text.splitlines()
+        if line.strip()
+    ]
+    rules = [{"record": f"q:q:{number}", "expr": query} for number, query in enumerate(queries)]
+    file = tmp_path / "queries.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "q", "rules": rules}]}))
+    done = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_an_installed_package_finds_the_pages_where_the_wheel_puts_them() -> None:
     build = (ROOT / "pyproject.toml").read_text("utf-8")
     assert f'"runbooks" = "sre/monitoring/{PACKAGED}"' in build
@@ -160,7 +179,7 @@ def test_an_installed_package_finds_the_pages_where_the_wheel_puts_them() -> Non
 
 
 def test_a_good_page_has_no_problems() -> None:
-    assert check(GOOD, "NodeDiskSlow", LABELS, known) == []
+    assert check(GOOD, "NodeDiskSlow", LABELS, series) == []
 
 
 @pytest.mark.parametrize(
@@ -182,6 +201,7 @@ def test_a_good_page_has_no_problems() -> None:
         ('grep -F "$instance"', 'grep -F "${instance}"', "command substitution or ${…}"),
         ('grep -F "$instance"', 'grep -F "$instance', "quotes that do not close"),
         ("disk_await:seconds_rate5m{", "disk_await:milliseconds{", "no metric or record instance_device:disk_await:m"),
+        ('{instance="$instance",dev', '{gpu="$instance",dev', "disk_await:seconds_rate5m has no label gpu (device, ins"),
         ("Late starts.", "See `sre_guard_tocks_total`.", "no metric or record sre_guard_tocks_total"),
         ("Late starts.", "See `vllm:num_request_running`.", "no metric or record vllm:num_request_running"),
         ('{instance="$instance",device="$device"}', '{instance="$instance"', "no PromQL"),
@@ -191,13 +211,13 @@ def test_a_good_page_has_no_problems() -> None:
 )  # fmt: skip
 def test_a_planted_mistake_is_found(old: str, new: str, problem: str) -> None:
     assert old in GOOD
-    found = check(GOOD.replace(old, new, 1), "NodeDiskSlow", LABELS, known)
+    found = check(GOOD.replace(old, new, 1), "NodeDiskSlow", LABELS, series)
     assert any(problem in one.text for one in found), found
 
 
 def test_a_problem_has_its_line() -> None:
     text = GOOD.replace('iostat -dx "$device"', 'iostat -dx "$disk"')
-    assert check(text, "NodeDiskSlow", LABELS, known) == [
+    assert check(text, "NodeDiskSlow", LABELS, series) == [
         Problem(text.splitlines().index("   iostat -dx \"$disk\" 1 5 | awk '{print $NF}'") + 1,
                 "$disk is no label of this alert (device, instance, node)")
     ]  # fmt: skip
@@ -244,7 +264,7 @@ def test_pieces_are_the_page(text: str) -> None:
     assert "".join(piece.text for piece in pieces(text)) == text
     assert fill(text, {}) == text
     parse(text)
-    check(text, "A", (), lambda name: False)
+    check(text, "A", (), lambda name: None)
 
 
 def test_reading_finds_sections_code_and_labels() -> None:
