@@ -1,4 +1,4 @@
-"""What must be true of the project's own runbooks, beyond ``sre.monitoring.runbooks.check``."""
+"""What must be true of the project's own runbooks, beyond ``sre.monitoring.runbook_check``."""
 
 from __future__ import annotations
 

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from sre.errors import ConfigError
 from sre.monitoring.render import runbook_url
+from sre.monitoring.runbook_check import Problem, check
 from sre.monitoring.runbooks import (
     HEADINGS,
     PACKAGED,
-    Problem,
     anchor,
-    check,
     fill,
     fill_promql,
     fill_shell,
@@ -135,6 +134,15 @@ def test_alerts_that_a_page_sends_the_reader_to_exist() -> None:
             assert match[0] in NAMES or match[0] in stems, f"{name}: no alert {match[0]}"
 
 
+def test_nobody_is_told_to_lower_gpu_memory_utilization_without_its_price() -> None:
+    """Wrong advice that is often given against preemptions: the KV cache is what shrinks."""
+    told = [text for text in PAGES.values() if "--gpu-memory-utilization" in text]
+    assert len(told) > 3
+    for text in told:
+        assert "KV cache" in text
+        assert "shrink" in text
+
+
 def test_the_windows_of_one_objective_share_their_advice() -> None:
     """Sixteen files by hand, four texts: what differs is how fast the budget goes and who is called."""
     for objective in ("Availability", "Ttft", "Itl", "E2e"):
@@ -201,7 +209,7 @@ def test_a_good_page_has_no_problems() -> None:
         ('grep -F "$instance"', 'grep -F "${instance}"', "command substitution or ${…}"),
         ('grep -F "$instance"', 'grep -F "$instance', "quotes that do not close"),
         ("disk_await:seconds_rate5m{", "disk_await:milliseconds{", "no metric or record instance_device:disk_await:m"),
-        ('{instance="$instance",dev', '{gpu="$instance",dev', "disk_await:seconds_rate5m has no label gpu (device, ins"),
+        ('{instance="$instance",dev', '{gpu="$instance",dev', "disk_await:seconds_rate5m has no label gpu (device"),
         ("Late starts.", "See `sre_guard_tocks_total`.", "no metric or record sre_guard_tocks_total"),
         ("Late starts.", "See `vllm:num_request_running`.", "no metric or record vllm:num_request_running"),
         ('{instance="$instance",device="$device"}', '{instance="$instance"', "no PromQL"),
