@@ -151,8 +151,8 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
             description="Memory of " + _THE_CARD + " ({{ $labels.UUID }}) lost data; its program was ended. "
             "Drain and reset the card; row remapping then takes the row out of use.",
             scenario=Scenario(
-                (Input(ours(own.GPU_ECC_UNCORRECTED), Raw("0x10 2x9"), Steady(2), idle=Steady(0)),),
-                fires_after="5m", resolves_after="66m", labels=CARD,
+                (Input(ours(own.GPU_ECC_UNCORRECTED), Raw("0x2 2x2"), Steady(2), idle=Steady(0)),),
+                fires_after="5m", resolves_after="67m", labels=CARD, interval="1m",
             ),
         ),
         _gpu(

@@ -13,7 +13,7 @@ from sre.metrics.prometheus import UP
 from sre.metrics.types import Exporter, Metric
 from sre.monitoring.levels import INSTANCE
 from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario, Severity, Steady
-from sre.monitoring.promql import Expr, Selection, absent_up, compare, either, max_by, min_by, sum_by
+from sre.monitoring.promql import Expr, Selection, absent_up, compare, either, max_by, min_by, seconds, sum_by
 from sre.monitoring.series import series, up
 from sre.settings.monitoring import MonitoringSettings
 
@@ -120,6 +120,7 @@ def _guard(selection: Selection) -> list[Alert]:
     ticks = Input(series(selection, own.GUARD_TICKS, instance=GUARD), Rising(0), Rising(15), idle=Rising(15))
     window = _window(selection, 60)
     rejected = _window(selection, 600)
+    rejected_minutes = seconds(rejected) / 60
     return [
         _sre(
             "SreGuardDown",
@@ -163,11 +164,11 @@ def _guard(selection: Selection) -> list[Alert]:
             scenario=Scenario(
                 (
                     Input(
-                        series(selection, own.GUARD_ERRORS, boundary="gpu", instance=GUARD), Rising(0.25), Rising(0)
+                        series(selection, own.GUARD_ERRORS, boundary="gpu", instance=GUARD), Rising(1), Rising(0)
                     ),
                 ),
                 fires_after="40m", resolves_after="32m",
-                labels={"boundary": "gpu", "instance": GUARD}, value=_counted(rejected, 0.25),
+                labels={"boundary": "gpu", "instance": GUARD}, value=f"{rejected_minutes:g}", interval="1m",
             ),
         ),
         _sre(
@@ -303,11 +304,6 @@ def _zero(selection: Selection, metric: Metric) -> Expr:
 def _window(selection: Selection, least_seconds: int) -> str:
     """At least so long, and four scrapes."""
     return f"{max(least_seconds, int(4 * selection.scrape_interval_seconds))}s"
-
-
-def _counted(window: str, per_step: float) -> str:
-    """What a counter grows in the window at steps of 15 s, as ``humanize`` shows it."""
-    return f"{int(window.removesuffix('s')) / 15 * per_step:.4g}"
 
 
 def _state(

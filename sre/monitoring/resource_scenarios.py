@@ -13,6 +13,8 @@ CARD = {"node": "n1", "gpu": "0", "UUID": "GPU-1"}
 DISK = {"node": "n1", "instance": "n1:9100", "device": "sda"}
 NETWORK = {"node": "n1", "instance": "n1:9100", "device": "eth0"}
 HOST = {"node": "n1", "instance": "n1:9100"}
+_STEP_SECONDS = 30
+"""Of what takes ten minutes and more to fire."""
 
 
 def our_card(selection: Selection, metric: Metric, **labels: str) -> str:
@@ -37,16 +39,19 @@ def card_scenario(source: str, firing: float, quiet: float, after: str, *, value
 
 def card_errors_scenario(source: str, threshold: float) -> Scenario:
     return Scenario(
-        (Input(source, Rising(threshold * 2 * 15), Rising(0)),),
-        fires_after="16m", resolves_after="6m", labels=CARD, value=f"{threshold * 2:.2f}",
+        (Input(source, Rising(threshold * 2 * _STEP_SECONDS), Rising(0)),),
+        fires_after="16m", resolves_after="6m", labels=CARD, value=f"{threshold * 2:.2f}", interval=f"{_STEP_SECONDS}s",
     )  # fmt: skip
 
 
 def host_scenario(inputs: tuple[tuple[str, float, float], ...], labels: Mapping[str, str], value: str) -> Scenario:
     """Counters: series, rate a second while firing, while quiet."""
     return Scenario(
-        tuple(Input(source, Rising(firing * 15), Rising(quiet * 15)) for source, firing, quiet in inputs),
-        fires_after="16m", resolves_after="6m", labels=labels, value=value,
+        tuple(
+            Input(source, Rising(firing * _STEP_SECONDS), Rising(quiet * _STEP_SECONDS))
+            for source, firing, quiet in inputs
+        ),
+        fires_after="16m", resolves_after="6m", labels=labels, value=value, interval=f"{_STEP_SECONDS}s",
     )  # fmt: skip
 
 

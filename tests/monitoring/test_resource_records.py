@@ -206,18 +206,18 @@ def groups() -> list[Group]:
 
 def test_a_card_counts_once_whoever_sees_it(tmp_path: Path) -> None:
     judged = judge_values(groups(), tmp_path, CARDS, EXPECTED_CARDS)
-    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert judged.returncode == 0, judged.output
 
 
 def test_a_host_counts_once_whoever_sees_it(tmp_path: Path) -> None:
     judged = judge_values(groups(), tmp_path, hosts(), EXPECTED_HOSTS)
-    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert judged.returncode == 0, judged.output
 
 
 def test_nothing_is_recorded_without_exporters(tmp_path: Path) -> None:
     nothing = {record.name: dict[str, float]() for record in records()}
     judged = judge_values(groups(), tmp_path, {'up{job="vllm"}': "1x40"}, nothing)
-    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert judged.returncode == 0, judged.output
 
 
 def test_the_judge_of_values_can_fail(tmp_path: Path) -> None:
