@@ -6,6 +6,7 @@ Old releases have no label ``engine``, new ones have one rank each: all is aggre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from sre.metrics import own, vllm
@@ -14,7 +15,18 @@ from sre.metrics.types import Metric
 from sre.monitoring.http_errors import ENGINE, engine_http
 from sre.monitoring.levels import LEVELS, MODEL_NAME, NODE, POOL
 from sre.monitoring.model import Record
-from sre.monitoring.promql import Expr, Selection, either, max_by, or_zero, quantile, ratio, sum_by, with_node
+from sre.monitoring.promql import (
+    RANGE_SCRAPES,
+    Expr,
+    Selection,
+    either,
+    max_by,
+    or_zero,
+    quantile,
+    ratio,
+    sum_by,
+    with_node,
+)
 from sre.settings.monitoring import MonitoringSettings
 
 WINDOW = "5m"
@@ -24,6 +36,16 @@ LATENCIES = {
     "ttft": (vllm.TIME_TO_FIRST_TOKEN, "Arrival to first token"),
     "itl": (vllm.INTER_TOKEN_LATENCY, "Between two streamed events"),
 }
+
+
+FLAT_SECONDS = 60
+"""No step for so long, where only Prometheus counts them: longer than prefills and compilations that are legal."""
+
+
+def flat_window(selection: Selection) -> str:
+    """Range over which steps are counted: a minute, or four scrapes if that is longer."""
+    longest = max(FLAT_SECONDS, math.ceil(RANGE_SCRAPES * selection.scrape_interval_seconds))
+    return f"{longest // 60}m" if longest % 60 == 0 else f"{longest}s"
 
 
 def records(selection: Selection, settings: MonitoringSettings) -> list[Record]:
@@ -73,6 +95,12 @@ def _scheduler(selection: Selection) -> Iterable[Record | None]:
         "engine:vllm_steps:rate5m", rate_by(selection, vllm.ITERATION_TOKENS, *ENGINE, part="count"),
         "Engine steps per second: the heartbeat.",
     )  # fmt: skip
+    window = flat_window(selection)
+    yield recorded(
+        f"engine:vllm_steps:increase{window}",
+        rate_by(selection, vllm.ITERATION_TOKENS, *ENGINE, part="count", window=window, function="increase"),
+        f"Engine steps in {window}: 0 with requests in flight is a hang.",
+    )
     yield recorded("engine:vllm_iteration_tokens:mean_rate5m", _mean(selection, vllm.ITERATION_TOKENS, *ENGINE),
                    "Tokens per engine step.")  # fmt: skip
     yield recorded(

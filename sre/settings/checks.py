@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from sre.settings import monitoring_checks
 from sre.settings.base import SECRET_REFERENCE
 from sre.settings.document import Location
 from sre.settings.models import Root
@@ -36,13 +38,34 @@ def errors(root: Root) -> Iterator[Finding]:
             )
     yield from _port_errors(root)
     yield from _guard_errors(root)
+    for where, sentence in monitoring_checks.errors(root.monitoring):
+        yield ("monitoring", *where), sentence
     names = [channel.name for channel in root.notify.channels]
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield ("notify", "channels"), f'two channels are named "{name}"; names must differ'
+    yield from _fallback_errors(root)
     if root.notify.max_backoff_seconds < root.notify.initial_backoff_seconds:
         yield ("notify", "max_backoff_seconds"), "is less than initial_backoff_seconds; raise it"
     if root.stack.restart.max_backoff_seconds < root.stack.restart.initial_backoff_seconds:
         yield ("stack", "restart", "max_backoff_seconds"), "is less than initial_backoff_seconds; raise it"
+
+
+def _fallback_errors(root: Root) -> Iterator[Finding]:
+    nexts = {channel.name: channel.fallback for channel in root.notify.channels}
+    for index, channel in enumerate(root.notify.channels):
+        where: Location = ("notify", "channels", index, "fallback")
+        if channel.fallback is None:
+            continue
+        if channel.fallback not in nexts:
+            near = difflib.get_close_matches(channel.fallback, nexts, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(nexts)}"
+            yield where, f'no channel "{channel.fallback}"; {hint}'
+            continue
+        passed = [channel.name]
+        while (following := nexts.get(passed[-1])) is not None and following not in passed:
+            passed.append(following)
+        if following == channel.name:
+            yield where, f"leads back to {channel.name} ({' → '.join([*passed, following])}); name another channel"
 
 
 def _engine_errors(engine: EngineSettings) -> Iterator[Finding]:

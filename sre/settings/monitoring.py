@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -35,7 +36,7 @@ class LatencySloSettings(Settings):
 class SloSettings(Settings):
     """Service level objectives, over ``period_days``."""
 
-    period_days: Annotated[int, Field(ge=1, le=90)] = 30
+    period_days: Annotated[int, Field(ge=7, le=90)] = 30
     availability_objective: Objective = 0.999
     """Share of requests that do not fail. 1 leaves no error budget and is refused."""
     availability_enabled: bool = True
@@ -89,7 +90,8 @@ class MonitoringSettings(Settings):
     jobs: JobSettings = JobSettings()
     matchers: dict[Label, str] = Field(default_factory=dict)
     """Further label="value" on every selector."""
-    scrape_interval_seconds: Annotated[float, Field(ge=0.1, le=300)] = 15.0
+    scrape_interval_seconds: Annotated[float, Field(ge=0.1, le=75)] = 15.0
+    """Of the slowest job. Above 75 a range of five minutes no longer holds four scrapes."""
     retention_days: Annotated[float, Field(gt=0, le=36_500)] = 15.0
     """Prometheus' --storage.tsdb.retention.time. No range may be longer."""
     custom_buckets: dict[str, tuple[float, ...]] = Field(default_factory=dict)
@@ -107,6 +109,6 @@ class MonitoringSettings(Settings):
     @model_validator(mode="after")
     def _edges_rise(self) -> MonitoringSettings:
         for family, edges in self.custom_buckets.items():
-            if len(edges) < 3 or any(a >= b for a, b in zip(edges, edges[1:], strict=False)) or edges[0] <= 0:
+            if len(edges) < 3 or any(a >= b for a, b in itertools.pairwise(edges)) or edges[0] <= 0:
                 raise ValueError(f"custom_buckets.{family} must be three or more rising positive edges")
         return self
