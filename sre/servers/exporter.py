@@ -30,6 +30,8 @@ CLIENT_ABORT = "client_abort"
 """``FinishedRequest.detail`` of a request that its client gave up."""
 
 GUARD_MODES = ("auto", "observe", "suggest", "act")
+GUARD_BOUNDARIES = ("tick", "store", "effect")
+"""What ``Listener.failed`` is told: there from the start, so that the first failure is an increase."""
 PROCESS_STATES = tuple(state.value for state in ProcessState)
 
 LONGEST_GAP_TICKS = 2.0
@@ -96,6 +98,8 @@ class Metrics:
                 self._observed[metric.name] = {} if metric.labels else {(): Weighted.empty(metric.buckets)}
             else:
                 self._counts[metric.name] = {} if metric.labels else {(): 0.0}
+        for boundary in GUARD_BOUNDARIES:
+            self.count(own.GUARD_ERRORS, boundary, by=0.0)
         self.registry.register(_Families(self))
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:

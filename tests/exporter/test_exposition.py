@@ -194,7 +194,8 @@ def test_a_replaced_process_is_a_restart_and_a_first_look_is_none() -> None:
     assert value(metrics, "sre_engine_restarts_total", **labels) == 2.0
 
 
-def test_the_first_failed_request_is_an_increase() -> None:
+def test_the_first_failure_is_an_increase() -> None:
     metrics = everything()
+    assert value(metrics, "sre_guard_errors_total", boundary="store") == 0.0
     for outcome in ("success", "failure", "neutral"):
         assert value(metrics, "sre_requests_total", engine=ENGINE, pool=POOL, outcome=outcome) is not None
