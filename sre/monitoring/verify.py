@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sre.metrics.catalogue import CATALOGUE, Release
 from sre.metrics.types import Exporter, Metric
@@ -170,7 +171,6 @@ class _Judge:
     records: Sequence[Record]
     _by_name: Mapping[str, list[Record]] = field(default_factory=dict)
     _known: dict[tuple[str, Need], Outcome] = field(default_factory=dict)
-    _trees: dict[str, Parsed | Problem] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_name: dict[str, list[Record]] = {}
@@ -180,7 +180,7 @@ class _Judge:
 
     def alert(self, text: str) -> Outcome:
         """Whether a condition can hold."""
-        tree = self._tree(text)
+        tree = _tree(text)
         if isinstance(tree, Problem):
             return Outcome(Verdict.CANNOT_FIRE, (Reason(Cause.MISSING, "", f"the expression {tree.message}"),))
         return self._condition(tree.root)
@@ -190,7 +190,7 @@ class _Judge:
         known = self._known.get((text, need))
         if known is None:
             self._known[text, need] = _NEVER  # a record that reads itself has no beginning
-            tree = self._tree(text)
+            tree = _tree(text)
             known = (
                 Outcome(Verdict.CANNOT_FIRE, (Reason(Cause.MISSING, "", f"the expression {tree.message}"),))
                 if isinstance(tree, Problem)
@@ -198,11 +198,6 @@ class _Judge:
             )
             self._known[text, need] = known
         return known
-
-    def _tree(self, text: str) -> Parsed | Problem:
-        if text not in self._trees:
-            self._trees[text] = parse(text)
-        return self._trees[text]
 
     def _condition(self, node: Node) -> Outcome:
         """A condition at the top: set operators join conditions; can a comparison's left side get there?"""
@@ -295,6 +290,11 @@ class _Judge:
             return all_of(self._at(node.left, Need.EXISTS), self._at(node.right, Need.EXISTS))
         above_zero = (node.operator == ">" and bound >= 0) or (node.operator == ">=" and bound > 0)
         return self._at(node.left, Need.COUNTED if above_zero else Need.EXISTS)
+
+
+@lru_cache(maxsize=4096)
+def _tree(text: str) -> Parsed | Problem:
+    return parse(text)
 
 
 def all_of(*outcomes: Outcome) -> Outcome:
