@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +101,9 @@ def lint(
             app.note(f"sre: {error}")
             refused = True
     findings: list[Finding] = []
-    for result in lint_files(texts, options):
+    with _uncollected():
+        results = lint_files(texts, options)
+    for result in results:
         if isinstance(result, NotRules):
             app.note(f"sre: {result}")
             refused = True
@@ -112,6 +116,18 @@ def lint(
         return ExitCode.USAGE
     bad = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
     return ExitCode.NO if any(one.severity in bad for one in findings) else ExitCode.OK
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: next to nothing is given back meanwhile, and looking costs a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _print(app: App, output: str, findings: Sequence[Finding], files: int) -> None:

@@ -309,7 +309,7 @@ def _checks() -> Iterator[Check]:
     yield Check(
         "alert/for-range",
         warning,
-        "A for below two scrape intervals filters nothing; one above a day fires too late.",
+        "A for below the scrape interval (two of them with absent) filters nothing; one above a day fires too late.",
         "Choose a for between two scrape intervals and a day.",
     )
     yield Check(

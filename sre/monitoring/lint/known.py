@@ -52,6 +52,7 @@ class Names:
     options: LintOptions
     records: Mapping[str, Recorded] = field(default_factory=dict)
     _metrics: dict[str, Metric | None] = field(default_factory=dict)
+    _labels: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     def metric(self, name: str) -> Metric | None:
         """The catalogue's metric of a sample; None for foreign names and records."""
@@ -89,6 +90,11 @@ class Names:
 
     def labels(self, name: str, metric: Metric) -> frozenset[str] | None:
         """Labels a series of the metric can have, those of its target included; None where that is not known."""
+        if name not in self._labels:
+            self._labels[name] = self._labels_of(name, metric)
+        return self._labels[name]
+
+    def _labels_of(self, name: str, metric: Metric) -> frozenset[str] | None:
         if not self.owned(name) or metric.name.endswith("_info") or metric.exporter is Exporter.PROMETHEUS:
             return None
         le = {"le"} if metric.kind is Kind.HISTOGRAM and name.endswith("_bucket") else set()

@@ -41,14 +41,16 @@ _KEEPING = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 @dataclass(slots=True)
 class LabelInference:
-    """Infers labels; remembers records."""
+    """Infers labels; remembers records and nodes."""
 
     names: Names
     _records: dict[str, Labels]
+    _nodes: dict[Node, Labels]
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self._records = {}
+        self._nodes = {}
 
     def record(self, name: str, depth: int) -> Labels:
         """Labels of a record that the linted files define; any where they do not."""
@@ -70,6 +72,11 @@ class LabelInference:
 
     def of(self, node: Node, depth: int = 0) -> Labels:
         """Labels of the vector that ``node`` returns; a scalar has none."""
+        if node not in self._nodes:
+            self._nodes[node] = self._of(node, depth)
+        return self._nodes[node]
+
+    def _of(self, node: Node, depth: int) -> Labels:
         match node:
             case Selector():
                 return self._selector(node, depth)

@@ -100,6 +100,8 @@ def _absence(subject: Subject) -> None:
             continue
         if subject.for_seconds is None or subject.for_seconds <= 0:
             subject.note("alert/absent-without-for", f"{node.function}() without for", node.function)
+        elif subject.for_seconds < 2 * subject.report.options.scrape_interval_seconds:
+            subject.note("alert/for-range", f"{node.function}() with a for below two scrape intervals", node.function)
         for selector in selectors_in(node.args[0]):
             if selector.name in _FINE_TO_MISS or not selector.name or _with_up(subject, index):
                 continue

@@ -173,12 +173,13 @@ def _choices(board: Board, what: str) -> None:
     metrics = [board.tools.names.metric(selector.name) for selector in board.read]
     exporters = {metric.exporter for metric in metrics if metric is not None}
     levelled = {label for level in levels for label in LEVELS.get(level, ())}
+    of_machines = any(NODE in LEVELS.get(level, ()) and MODEL_NAME not in LEVELS[level] for level in levels)
     wanted = []
     if Exporter.VLLM in exporters:
         wanted += [("model", "model_name"), ("instance",)]
     elif MODEL_NAME in levelled:
         wanted += [("model", "model_name")]
-    if exporters & {Exporter.DCGM, Exporter.NODE} or NODE in levelled:
+    if exporters & {Exporter.DCGM, Exporter.NODE} or of_machines:
         wanted += [("node", "instance", "host")]
     if any(
         metric is None and selector.name.count(":") != 2 for metric, selector in zip(metrics, board.read, strict=True)
@@ -309,8 +310,11 @@ def _labels_of(board: Board, selector: Selector) -> list[str]:
         known = recorded.may if recorded.may is not None else frozenset(LEVELS.get(selector.name.split(":")[0], ()))
         return [label for label in (MODEL_NAME, NODE, INSTANCE) if label in known]
     metric = names.metric(selector.name)
-    own = set(metric.labels) if metric is not None and names.owned(selector.name) else set()
-    return [label for label in (MODEL_NAME, INSTANCE, JOB) if label in own or label in (INSTANCE, JOB)]
+    if metric is not None and names.owned(selector.name):
+        if metric.exporter in (Exporter.SRE, Exporter.ENVOY, Exporter.PROMETHEUS):
+            return []  # their instance is the guard or Envoy, which nobody picks
+        return [label for label in (MODEL_NAME, INSTANCE, JOB) if label in metric.labels or label != MODEL_NAME]
+    return [INSTANCE, JOB]
 
 
 def _annotation(board: Board, node: yaml.Node) -> None:

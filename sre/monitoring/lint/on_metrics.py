@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from sre.metrics.catalogue import CATALOGUE, VLLM_PREFIX
 from sre.metrics.types import Exporter, Kind, Metric
 from sre.monitoring.lint.known import SampleType
@@ -36,6 +34,8 @@ _XID_GAUGES = frozenset({"DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR", "gpu
 _UTILIZATION = frozenset({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO", "gpu:utilization:ratio",
                           "sre_gpu_utilization_ratio"})  # fmt: skip
 _TOKEN_FLOW = ("vllm:generation_tokens_total", "vllm:iteration_tokens_total_count", "vllm:prompt_tokens_total")
+_COMPLETE = {VLLM_PREFIX: Exporter.VLLM, "sre_": Exporter.SRE}
+"""Prefixes whose every name is in the catalogue. Others may use ``sre_``, too: only near misses of ours count there."""
 _RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -147,19 +147,13 @@ def _unknown(subject: Subject, name: str) -> None:
     if base is not None and plain_name != trimmed and names.owned(name):
         subject.note("expression/type", f"{name} does not exist: {trimmed} has no _total", name, f"Use {trimmed}.")
         return
-    near = [one for one in CATALOGUE.nearest(plain_name, 3) if _same_exporter(one, plain_name)]
-    if plain_name.startswith(VLLM_PREFIX) or (plain_name.startswith("sre_") and _very_near(plain_name, near)):
-        hint = f"Did you mean {near[0]}?" if near else ""
-        exporter = "vLLM" if plain_name.startswith(VLLM_PREFIX) else "this toolkit"
-        subject.note("expression/unknown-metric", f"{exporter} exposes no {name}", name, hint)
-
-
-def _same_exporter(known: str, name: str) -> bool:
-    return known.split(":")[0] == name.split(":")[0] if ":" in name else known.split("_")[0] == name.split("_")[0]
-
-
-def _very_near(name: str, near: list[str]) -> bool:
-    return bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() > 0.9
+    exporter = next((one for prefix, one in _COMPLETE.items() if plain_name.startswith(prefix)), None)
+    if exporter is None:
+        return
+    hint = subject.report.near(plain_name, [one for metric in CATALOGUE.of(exporter) for one in metric.samples], 0.75)
+    if exporter is Exporter.VLLM or hint:
+        who = "vLLM" if exporter is Exporter.VLLM else "this toolkit"
+        subject.note("expression/unknown-metric", f"{who} exposes no {name}{hint}", name)
 
 
 # ---- Types ----------------------------------------------------------------------------------------------------------
@@ -186,7 +180,7 @@ def _counter(subject: Subject, index: int, selector: Selector) -> None:
             case Subquery():
                 return  # a rate of a sum is another check's
             case Binary(operator=operator):
-                if operator in ("and", "unless") and above.right is below:
+                if operator in ("and", "unless") and (above.right is below or _newborn(above, selector)):
                     return
                 used = used or operator not in ("and", "or", "unless")
             case Negative():
@@ -197,6 +191,13 @@ def _counter(subject: Subject, index: int, selector: Selector) -> None:
         subject.note(
             "expression/counter-without-rate", f"{selector.name} is {kind}, and its value itself is used", selector.name
         )
+
+
+def _newborn(node: Binary, selector: Selector) -> bool:
+    """``x unless x offset 5m``: the value of a counter that was just born is its growth."""
+    return node.operator == "unless" and any(
+        one.name == selector.name and one.offset_seconds > selector.offset_seconds for one in selectors_in(node.right)
+    )
 
 
 def _range_call(subject: Subject, call: Call) -> None:

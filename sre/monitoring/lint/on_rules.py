@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -105,9 +104,8 @@ def _severity(rule: Rule, report: Report) -> None:
     if severity is None:
         report.add("alert/severity", rule.name.node, f"{rule.what} has no severity")
     elif severity.value not in SEVERITIES and "{{" not in severity.value:
-        near = difflib.get_close_matches(severity.value, SEVERITIES, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        report.add("alert/severity", severity.node, f"{rule.what}: unknown severity {severity.value!r}{hint}")
+        hint = report.near(severity.value, SEVERITIES)
+        report.add("alert/severity", severity.node, f"{rule.what}: unknown severity {brief(severity.value)!r}{hint}")
 
 
 def _durations(rule: Rule, report: Report) -> None:
@@ -116,12 +114,10 @@ def _durations(rule: Rule, report: Report) -> None:
         return
     if rule.for_seconds is None:
         return
-    least = 2 * report.options.scrape_interval_seconds
+    least = report.options.scrape_interval_seconds
     if 0 < rule.for_seconds < least:
-        report.add(
-            "alert/for-range", rule.for_node,
-            f"{rule.what}: for of {rule.for_seconds:g}s is below two scrape intervals ({least:g}s)",
-        )  # fmt: skip
+        message = f"{rule.what}: for of {rule.for_seconds:g}s is below one scrape interval ({least:g}s)"
+        report.add("alert/for-range", rule.for_node, message)
     elif rule.for_seconds > LONGEST_FOR_SECONDS:
         report.add("alert/for-range", rule.for_node, f"{rule.what}: for of {rule.for_seconds / 86400:g} days")
 
@@ -186,8 +182,7 @@ def check_runbook(rule: Rule, labels: Labels | None, report: Report) -> None:
     file = split.path.rsplit("/", 1)[-1]
     text = runbooks.get(file)
     if text is None:
-        near = difflib.get_close_matches(file, runbooks, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = report.near(file, runbooks)
         report.add("alert/runbook-file", url.node, f"{rule.what}: there is no runbook {file or url.value!r}{hint}")
         return
     page = parse_runbook(text)
@@ -252,8 +247,7 @@ def check_dependencies(subject: Subject, seen: Seen, later: Mapping[str, int], d
         elif name.count(":") == 2 and name not in seen.records and subject.tools.names.metric(name) is None:
             if subject.tools.names.vllm_name(name).startswith("vllm:") or name.split(":", 1)[0] not in seen.levels:
                 continue
-            near = difflib.get_close_matches(name, seen.records, n=1, cutoff=0.8)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = subject.report.near(name, seen.records, 0.8)
             subject.note("rule/dependency", f"no linted file records {brief(name)}{hint}", name)
 
 

@@ -96,14 +96,14 @@ def _never(quantity: Quantity, operator: str, value: float) -> bool:
 
 
 def _always(quantity: Quantity, operator: str, value: float) -> bool:
-    """``>= 0`` is left out: it drops NaN, and is written for that."""
+    """``> 0`` and ``>= 0`` are left out: they guard a denominator, or drop NaN."""
     low, high = quantity.low, quantity.high
-    if low == high and math.isfinite(low):
+    if low == high or value == 0:
         return False  # a constant in a condition is meant: absent(x) == 1
     return {
-        ">": low > value, ">=": low >= value and value != 0 and low > -math.inf, "<": high < value, "<=": high <= value,
+        ">": low > value, ">=": low >= value, "<": high < value, "<=": high <= value,
         "==": False, "!=": not low <= value <= high,
-    }[operator] and math.isfinite(low if operator in (">", ">=") else high)  # fmt: skip
+    }[operator]  # fmt: skip
 
 
 def _unit(subject: Subject, quantity: Quantity, operator: str, value: float, needle: str) -> bool:

@@ -61,14 +61,20 @@ _TO_BYTES = {Unit.MEBIBYTES: 1024.0 * 1024.0, Unit.KIBIBYTES: 1024.0}
 
 
 class QuantityInference:
-    """Infers quantities; remembers records."""
+    """Infers quantities; remembers records and nodes."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self._records: dict[str, Quantity] = {}
+        self._nodes: dict[Node, Quantity] = {}
 
     def of(self, node: Node, depth: int = 0) -> Quantity:
         """Unit and bounds of what ``node`` returns."""
+        if node not in self._nodes:
+            self._nodes[node] = self._of(node, depth)
+        return self._nodes[node]
+
+    def _of(self, node: Node, depth: int) -> Quantity:
         match node:
             case Number():
                 return Quantity(None, node.value, node.value)

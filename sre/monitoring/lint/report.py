@@ -14,8 +14,11 @@ from sre.monitoring.lint.documents import Mark, Source
 from sre.monitoring.lint.findings import Finding, LintOptions
 from sre.monitoring.lint.syntax import locate
 
+MAX_HINTS = 200
+"""Searches for a near name in one file: each costs milliseconds, and the two-hundredth helps nobody."""
+MAX_HINT_CHARACTERS = 120
 MAX_FINDINGS = 10_000
-"""Of one file; what follows is counted with it."""
+"""Of one file; the last one says that there are more."""
 _COMMENT = re.compile(r"#[ \t]*sre-lint:[ \t]*(?P<rest>[^\n]*)")
 _DISABLE = re.compile(r"disable=(?P<ids>[\w/,-]*)[ \t]*(?P<reason>.*)")
 
@@ -32,17 +35,17 @@ class Comment:
 
 def comments(text: str) -> list[Comment]:
     """Every comment to the lint, in order; a wrong one has ``problem`` set and disables nothing."""
-    found = []
+    found: list[Comment] = []
     line, counted = 0, 0
     for match in _COMMENT.finditer(text):
         line += text.count("\n", counted, match.start())
         counted = match.start()
         column = match.start() - (text.rfind("\n", 0, match.start()) + 1)
-        found.append(_comment(match["rest"].strip(), line, column))
+        found.append(_comment(match["rest"].strip(), line, column, hint=len(found) < MAX_HINTS))
     return found
 
 
-def _comment(rest: str, line: int, column: int) -> Comment:
+def _comment(rest: str, line: int, column: int, *, hint: bool) -> Comment:
     match = _DISABLE.fullmatch(rest)
     if match is None:
         return Comment(line, column, frozenset(), f"{rest[:60]!r} is no order to the lint")
@@ -51,9 +54,9 @@ def _comment(rest: str, line: int, column: int) -> Comment:
     if not ids:
         return Comment(line, column, frozenset(), "names no check")
     if unknown:
-        near = difflib.get_close_matches(unknown[0], CHECKS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return Comment(line, column, frozenset(), f"there is no check {unknown[0]}{hint}")
+        near = difflib.get_close_matches(unknown[0][:MAX_HINT_CHARACTERS], CHECKS, n=1) if hint else []
+        mean = f"; did you mean {near[0]}?" if near else ""
+        return Comment(line, column, frozenset(), f"there is no check {unknown[0][:80]}{mean}")
     if len(match["reason"].strip()) < 3:
         return Comment(line, column, frozenset(), "gives no reason")
     return Comment(line, column, ids)
@@ -67,11 +70,20 @@ class Report:
         self.options = options
         self.findings: list[Finding] = []
         self.source = Source("")
+        self._hints = MAX_HINTS
         self.silenced: frozenset[str] = frozenset()
         """Checks that a comment disables where the lint is now."""
 
     def wants(self, check: str) -> bool:
         return check not in self.silenced and self.options.wants(check)
+
+    def near(self, name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+        """``; did you mean x?`` for a mistyped name; "" when none comes near."""
+        if self._hints <= 0 or len(name) > MAX_HINT_CHARACTERS:
+            return ""
+        self._hints -= 1
+        close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
+        return f"; did you mean {close[0]}?" if close else ""
 
     def add(
         self, check: str, where: yaml.Node | Mark | None, message: str, *, remedy: str = "", needle: str = ""
@@ -87,6 +99,8 @@ class Report:
             return
         line, column = self._place(where, needle)
         known = CHECKS[check]
+        if len(self.findings) == MAX_FINDINGS - 1:
+            message += f" (and more: only the first {MAX_FINDINGS:,} findings are listed)"
         self.findings.append(Finding(self.path, line, column, check, known.severity, message, remedy or known.remedy))
 
     def _place(self, where: yaml.Node | Mark | None, needle: str) -> tuple[int, int]:

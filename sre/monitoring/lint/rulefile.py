@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -236,8 +235,7 @@ def _unknown_keys(node: yaml.MappingNode, known: frozenset[str] | set[str], what
     for key, _ in pairs(node):
         name = text_of(key)
         if name not in known:
-            near = difflib.get_close_matches(name[:60], known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+            hint = report.near(name, known) or f"; known are {', '.join(sorted(known))}"
             report.add("file/unknown-key", key, f"{what}: unknown key {name[:60]!r}{hint}")
 
 
