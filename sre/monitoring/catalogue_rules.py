@@ -111,6 +111,23 @@ def notes(settings: MonitoringSettings) -> list[str]:
     return slo.notes(selection(settings), settings)
 
 
+def of_dimensions(files: Iterable[RuleFile], dimensions: Iterable[str]) -> list[RuleFile]:
+    """The alerts of these dimensions, and of the records those groups of which an alert needs one."""
+    files, dimensions = tuple(files), frozenset(dimensions)
+    chosen = [file for file in files if file.dimension in dimensions]
+    groups = [group for file in files if file.dimension == "" for group in file.groups]
+    needed = {name for file in chosen for group in file.groups for rule in group.rules for name in rule.uses}
+    kept: set[str] = set()
+    while fresh := [
+        group for group in groups if group.name not in kept and any(rule.name in needed for rule in group.rules)
+    ]:
+        for group in fresh:
+            kept.add(group.name)
+            needed |= {name for rule in group.rules for name in rule.uses}
+    records = RuleFile("sre-records", "", tuple(group for group in groups if group.name in kept))
+    return [*([records] if records.groups else []), *chosen]
+
+
 def duration(value: float) -> str:
     """A Prometheus duration: ``15s``, ``500ms``."""
     return f"{number(value)}s" if float(value).is_integer() else f"{round(value * 1000)}ms"

@@ -63,6 +63,10 @@ class Record:
     def unit(self) -> Unit:
         return self.expr.unit
 
+    @property
+    def uses(self) -> frozenset[str]:
+        return self.expr.uses
+
     def __call__(self, *matchers: str) -> Expr:
         """The recorded series, for use in another expression; ``matchers`` such as ``slo="ttft"``."""
         text = self.name + ("{" + ",".join(matchers) + "}" if matchers else "")
