@@ -19,7 +19,7 @@ help:
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      measure speeds; prints figures, judges nothing"
 	@echo "make setup      .venv, Debian's prometheus and alertmanager, .venv-vllm"
-	@echo "make docs       write what is generated: sections of README.md, the dashboard"
+	@echo "make docs       write what is generated: sections of README.md, the dashboards"
 	@echo "make clean      remove caches; distclean: the environments, too"
 
 setup:
@@ -51,7 +51,7 @@ bench:
 docs:
 	@$(PYTHON) .ci/setup.py dev
 	$(BIN)/python -m tests.support.command_reference --write
-	$(BIN)/python -m tests.support.dashboard --write
+	$(BIN)/sre dashboards generate
 
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist test-results

@@ -160,23 +160,21 @@ def _traffic(from_: Sources) -> tuple[Panel | None, ...]:
 
 
 def _events(from_: Sources) -> tuple[Panel | None, ...]:
-    def growth(key: str, title: str, metric: Metric, by: tuple[str, ...], about: str, bad: str) -> Panel:
+    def growth(key: str, title: str, metric: Metric, by: tuple[str, ...], about: str, bad: str, *alerts: str) -> Panel:
         expr = sum_by(from_.grown(metric, *_chosen(metric)), *by)
-        return Panel(key, title, Kind.LINES, Shown.COUNT, (Query(expr, labels(*by)),), about, bad, empty=NEVER, width=6)
+        return Panel(
+            key, title, Kind.LINES, Shown.COUNT, (Query(expr, labels(*by)),), about, bad, empty=NEVER, width=6,
+            alerts=alerts,
+        )  # fmt: skip
 
-    def gauge(key: str, title: str, metric: Metric, by: tuple[str, ...], about: str, bad: str, empty: str) -> Panel:
+    def gauge(
+        key: str, title: str, metric: Metric, by: tuple[str, ...], about: str, bad: str, empty: str, *alerts: str
+    ) -> Panel:
         expr = max_by(_guard(from_, metric), *by)
         return Panel(
-            key,
-            title,
-            Kind.LINES,
-            Shown.COUNT,
-            (Query(expr, labels(*by) or title.lower()),),
-            about,
-            bad,
-            empty=empty,
-            width=6,
-        )
+            key, title, Kind.LINES, Shown.COUNT, (Query(expr, labels(*by) or title.lower()),), about, bad, empty=empty,
+            width=6, alerts=alerts,
+        )  # fmt: skip
 
     return (
         growth(
@@ -190,11 +188,12 @@ def _events(from_: Sources) -> tuple[Panel | None, ...]:
         growth(
             "restarts", "Restarts of engines", own.ENGINE_RESTARTS, (own.ENGINE,),
             "Times an engine's process was replaced, whoever asked for it.", "several within an hour.",
+            "SreEngineRestarts",
         ),
         gauge(
             "budgets", "Actions left", own.ACTION_BUDGET, (own.ACTION, own.TARGET),
             "How many more actions of a kind the budget allows now.", "zero: the guard only tells, a person must act.",
-            NO_GUARD,
+            NO_GUARD, "SreActionBudgetSpent",
         ),
         growth(
             "incidents", "Incidents opened", own.INCIDENTS, (own.REASON,), "Incidents, by reason.", "any.",
@@ -235,9 +234,9 @@ def _health(from_: Sources) -> tuple[Panel | None, ...]:
         up("gpu-reader-up", "GPU reader answers", own.GPU_READER_UP, "Whether the process that reads the GPUs answers.",
            "no: GPU rules are blind.", "SreGpuReaderDown"),
         up("host-reader-up", "Host reader answers", own.HOST_READER_UP, "Whether /proc and /sys answer in time.",
-           "no: disk and network values are old."),
+           "no: disk and network values are old.", "SreHostReaderDown"),
         up("paused", "Automation paused", own.GUARD_PAUSED, "Whether a person holds automation.",
-           "yes, forgotten: nothing acts on a fault.", good=0),
+           "yes, forgotten: nothing acts on a fault.", "SreGuardPaused", good=0),
         Panel(
             "mode", "Mode", Kind.STAT, Shown.STATE, (Query(mode, labels(INSTANCE)),),
             "Mode of the guard: auto, observe, suggest or act.", "observe where action is expected.", empty=NO_GUARD,
@@ -258,6 +257,7 @@ def _health(from_: Sources) -> tuple[Panel | None, ...]:
             (Query(sum_by(from_.grown(own.GUARD_ERRORS, *_chosen(own.GUARD_ERRORS)), own.BOUNDARY),
                    labels(own.BOUNDARY)),),
             "Turns or parts of turns that failed; the loop went on.", "any: see the guard's log.", empty=NEVER,
+            alerts=("SreGuardErrors",),
         ),
         Panel(
             "outbox", "Outbox", Kind.LINES, Shown.COUNT,
@@ -277,6 +277,7 @@ def _health(from_: Sources) -> tuple[Panel | None, ...]:
             (Query(sum_by(from_.grown(own.GATEWAY_UPDATE_REJECTIONS, *_chosen(own.GATEWAY_UPDATE_REJECTIONS)),
                           INSTANCE), labels(INSTANCE)),),
             "Files of ours that Envoy did not take; the last good one stays in force.", "any.", empty=NEVER,
+            alerts=("SreGatewayUpdateRejected",),
         ),
         Panel(
             "blind", "Blind rules", Kind.LINES, Shown.COUNT, (Query(blind, labels(own.RULE)),),

@@ -208,7 +208,18 @@ def _runbooks(panel: Panel, settings: MonitoringSettings) -> list[Json]:
     if not settings.runbook_base_url.startswith(("http://", "https://")):
         return []
     return [
-        {"targetBlank": True, "title": f"Runbook: {alert}", "url": runbook_url(alert, settings)}
+        {
+            "asDropdown": False,
+            "icon": "doc",
+            "includeVars": False,
+            "keepTime": False,
+            "tags": [],
+            "targetBlank": True,
+            "title": f"Runbook: {alert}",
+            "tooltip": f"What to do about {alert}",
+            "type": "link",
+            "url": runbook_url(alert, settings),
+        }
         for alert in panel.all_alerts
     ]
 

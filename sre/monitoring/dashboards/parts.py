@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from sre.metrics import own
-from sre.metrics.prometheus import ALERTNAME, ALERTS
+from sre.metrics.prometheus import ALERTNAME, ALERTS, UP
 from sre.metrics.types import Metric, Unit
 from sre.monitoring.dashboards.model import Annotation, Kind, Limit, Panel, Query, Row, Shown, State
 from sre.monitoring.dashboards.sources import Sources, labels, legend
-from sre.monitoring.promql import Expr, compare, max_by, plus, scaled, sum_by
+from sre.monitoring.levels import INSTANCE, JOB
+from sre.monitoring.promql import Expr, compare, max_by, plus, quoted, scaled, sum_by
 
 SEVERITY, DIMENSION, COMPONENT = "severity", "dimension", "component"
 
@@ -82,6 +84,19 @@ def lines(
     return Panel(
         key, title, Kind.LINES, shown, queries, about, bad, empty=empty, width=width, height=height, bottom=bottom,
         top=top, limits=limits, alerts=alerts, stacked=stacked,
+    )  # fmt: skip
+
+
+def targets(
+    from_: Sources, key: str, title: str, jobs: tuple[str, ...], about: str, alerts: tuple[str, ...], *matchers: str
+) -> Panel:
+    """Whether the targets of these jobs answer."""
+    one_of = f"={quoted(jobs[0])}" if len(set(jobs)) == 1 else f"=~{quoted('|'.join(map(re.escape, jobs)))}"
+    up = from_.raw.gauge(UP, f"{JOB}{one_of}", *matchers)
+    return Panel(
+        key, title, Kind.STATES, Shown.STATE, (Query(up, labels(JOB, INSTANCE)),), about,
+        "down: what it measures is unseen, and for an engine, users are.", empty="no target", width=24, height=5,
+        states=(State(0, "down", "red"), State(1, "up", "green")), alerts=alerts,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from sre.monitoring.levels import INSTANCE, JOB, MODEL_NAME, NODE
 from sre.monitoring.promql import LE, Expr, ratio, sum_by
 
 UID = "sre-request"
+RESETS_WINDOW = "10m"
 QUANTILES = ("p50", "p90", "p99")
 
 
@@ -31,6 +32,7 @@ def request(from_: Sources) -> Dashboard:
         "sre: requests",
         "What users feel: latency, errors, throughput.",
         rows=(
+            parts.row("Engines", (_engines(from_),)),
             parts.row("Latency", _latency(from_)),
             parts.row("Errors and ends", _errors(from_)),
             parts.row("Throughput", _throughput(from_)),
@@ -44,6 +46,14 @@ def request(from_: Sources) -> Dashboard:
         ),
         annotations=parts.common_annotations(from_),
     )
+
+
+def _engines(from_: Sources) -> Panel:
+    return parts.targets(
+        from_, "engines-up", "Engines answer", (from_.settings.jobs.vllm,), "Whether each engine's /metrics answers.",
+        ("VllmEngineDown", "VllmAllEnginesDown", "VllmTargetAbsent", "VllmMetricsMissing"),
+        matcher(INSTANCE, "instance"),
+    )  # fmt: skip
 
 
 def _latency(from_: Sources) -> tuple[Panel | None, ...]:
@@ -153,6 +163,9 @@ def _raw(from_: Sources) -> tuple[Panel | None, ...]:
             return None
         return Panel(key, title, Kind.HEATMAP, Shown.SECONDS, (Query(buckets, labels(LE)),), metric.help, bad)
 
+    resets = from_.joined(
+        vllm.GENERATION_TOKENS, lambda one: sum_by(from_.raw.over_time("resets", one, RESETS_WINDOW, *chosen), INSTANCE)
+    )
     http = sum_by(from_.rate(vllm.HTTP_REQUESTS, *target), "status", "handler")
     pieces = tuple(
         query
@@ -174,4 +187,10 @@ def _raw(from_: Sources) -> tuple[Panel | None, ...]:
         heatmap("raw-e2e", "End-to-end latency", vllm.E2E_REQUEST_LATENCY, "a second band far above the first."),
         heatmap("raw-ttft", "Time to first token", vllm.TIME_TO_FIRST_TOKEN, "a second band far above the first."),
         heatmap("raw-itl", "Inter-token latency", vllm.INTER_TOKEN_LATENCY, "a band of long pauses: prefills between."),
+        Panel(
+            "raw-resets", "Counter resets", Kind.LINES, Shown.COUNT, (Query(resets, labels(INSTANCE)),),
+            "How often the token counter went back in 10 minutes.",
+            "several without a restart: workers share one port, and rates are invented.", empty="no engine", width=24,
+            height=6, alerts=("VllmCounterResets",),
+        ) if resets is not None else None,
     )  # fmt: skip

@@ -31,6 +31,7 @@ def resource(from_: Sources) -> Dashboard:
             parts.row("Disk", _disk(from_)),
             parts.row("Network", _network(from_)),
             parts.row("CPU and memory", _cpu(from_)),
+            parts.row("Exporters", (_exporters(from_),)),
             parts.row("Raw metrics of the exporters", _raw(from_), collapsed=True),
         ),
         variables=(job_variable(), node_variable(from_, *NODES)),
@@ -217,6 +218,14 @@ def _cpu(from_: Sources) -> tuple[Panel | None, ...]:
             "for the network; streams stutter.",
             limits=(Limit(thresholds.cpu_softirq_ratio, "NodeSoftirqHigh"),), empty="not measured", width=12, top=1.0,
         ),
+    )  # fmt: skip
+
+
+def _exporters(from_: Sources) -> Panel:
+    jobs = from_.settings.jobs
+    return parts.targets(
+        from_, "exporters", "Exporters answer", (jobs.node, jobs.dcgm),
+        "Whether node exporter and dcgm-exporter answer.", ("ResourceExporterDown",), matcher(JOB, "job"),
     )  # fmt: skip
 
 
