@@ -15,6 +15,7 @@ from sre.monitoring.promql import (
     both,
     compare,
     either,
+    equal_to,
     less_than,
     max_by,
     over_time,
@@ -241,11 +242,12 @@ def _new_xid(recorded: Recorded, xids: tuple[int, ...], kind: str) -> Expr:
     """
     One of ``xids`` is the last one, and it is new: the value changed, or the XID was counted once more.
 
-    The XID itself comes first, so that it is the alert's value.
+    The XID itself comes first, so that it is the alert's value. A value that stood there within the hour is not new:
+    an exporter came back whose card was meanwhile seen by the guard, which had not seen that XID.
     """
     last = recorded("gpu:xid:last")
-    new = either(
-        compare(over_time("changes", last, records_resource.WINDOW), ">", 0),
-        compare(recorded(f"gpu:xid_{kind}:increase5m"), ">", 0),
-    )
+    before = over_time("max_over_time", last, "1h", offset=records_resource.WINDOW)
+    changed = compare(over_time("changes", last, records_resource.WINDOW), ">", 0)
+    counted = compare(recorded(f"gpu:xid_{kind}:increase5m"), ">", 0)
+    new = either(unless(changed, equal_to(last, before)), counted)
     return both(either(*(compare(last, "==", xid) for xid in xids)), new)

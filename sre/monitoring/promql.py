@@ -419,7 +419,12 @@ def less_than(first: Expr, second: Expr) -> Expr:
     return replace(_arithmetic(first, "<", second), condition=True)
 
 
-def over_time(function: str, recorded: Expr, window: str) -> Expr:
+def equal_to(first: Expr, second: Expr) -> Expr:
+    """``first == second``, series by series; units and labels must agree."""
+    return replace(_arithmetic(first, "==", second), condition=True)
+
+
+def over_time(function: str, recorded: Expr, window: str, *, offset: str = "") -> Expr:
     """``changes``, ``max_over_time`` … of a recorded series (a record called without further operators)."""
     if function not in _OVER_TIME:
         raise ExpressionError(f"{function} is not among {', '.join(sorted(_OVER_TIME))}")
@@ -427,7 +432,8 @@ def over_time(function: str, recorded: Expr, window: str) -> Expr:
         raise ExpressionError(f"{recorded.text} is no recorded series; a range of an expression needs a record")
     seconds(window)
     unit = recorded.unit if function in _OVER_TIME_OF_VALUES else Unit.ONE
-    return replace(recorded, text=f"{function}({recorded.text}[{window}])", unit=unit)
+    shift = f" offset {offset}" if offset and seconds(offset) else ""
+    return replace(recorded, text=f"{function}({recorded.text}[{window}]{shift})", unit=unit)
 
 
 def both(first: Expr, second: Expr, *on: str, group: str = "") -> Expr:

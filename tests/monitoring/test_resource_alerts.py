@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from sre.monitoring import alerts_resource, records_engine, records_resource
+from sre.monitoring.cases import alerts_of, needed
 from sre.monitoring.catalogue_rules import selection
-from sre.monitoring.model import Group
+from sre.monitoring.model import Group, Severity
+from sre.monitoring.render import alert_labels
 from sre.settings.monitoring import MonitoringSettings
-from tests.monitoring.promtool import SETTINGS, judge_cases
+from tests.monitoring.promtool import SETTINGS, judge_cases, judge_values
 
 
 def groups(settings: MonitoringSettings = SETTINGS) -> tuple[Group, ...]:
@@ -40,3 +42,170 @@ def test_every_alert_fires_stays_quiet_survives_no_traffic_and_resolves(
 ) -> None:
     judged = judge_cases(groups(settings), tmp_path, settings)
     assert judged.returncode == 0, judged.output
+
+
+# ---- What four cases do not show ------------------------------------------------------------------------------------
+
+GROUPS = groups()
+DCGM = 'gpu="0",UUID="GPU-1",Hostname="n1",instance="10.0.0.7:9400",job="dcgm"'
+GUARD = 'gpu="0",uuid="GPU-1",source="nvml",injected="false",instance="n1:9401",job="sre"'
+XID, OUR_XID = f"DCGM_FI_DEV_XID_ERRORS{{{DCGM}}}", f"sre_gpu_xid_last{{{GUARD}}}"
+OUR_COUNT = f'sre_gpu_xid_errors_total{{{GUARD},xid="79"}}'
+COUNT = f'DCGM_EXP_XID_ERRORS_COUNT{{{DCGM},xid="31"}}'
+TEMPERATURE = f"DCGM_FI_DEV_GPU_TEMP{{{DCGM}}}"
+SECOND = TEMPERATURE.replace('gpu="0",UUID="GPU-1"', 'gpu="1",UUID="GPU-2"')
+OUR_TEMPERATURE = f"sre_gpu_temperature_celsius{{{GUARD}}}"
+OTHER_GUARD = OUR_TEMPERATURE.replace('instance="n1:9401"', 'instance="n1.example:9401"')
+CARD = {"node": "n1", "gpu": "0", "UUID": "GPU-1"}
+NODE_DISK = 'device="sda",instance="n1:9100",job="node"'
+OUR_DISK = 'device="sda",instance="n1:9401",job="sre"'
+SLOW_TWICE = {
+    f"node_disk_read_time_seconds_total{{{NODE_DISK}}}": "0+8x100",
+    f"node_disk_reads_completed_total{{{NODE_DISK}}}": "0+32x100",
+    f"node_disk_write_time_seconds_total{{{NODE_DISK}}}": "0x100",
+    f"node_disk_writes_completed_total{{{NODE_DISK}}}": "0x100",
+    f"sre_host_disk_read_seconds_total{{{OUR_DISK}}}": "0+8x100",
+    f"sre_host_disk_reads_completed_total{{{OUR_DISK}}}": "0+32x100",
+    f"sre_host_disk_write_seconds_total{{{OUR_DISK}}}": "0x100",
+    f"sre_host_disk_writes_completed_total{{{OUR_DISK}}}": "0x100",
+}
+
+# Name → alert, series in steps of 15 s, time, alerts that then fire.
+SCENES: dict[str, tuple[str, dict[str, str], str, list[dict[str, str]]]] = {
+    "an XID fires at once": ("GpuXidFatal", {XID: "0x10 79x200"}, "3m", [CARD]),
+    "and for 15 minutes after its window": ("GpuXidFatal", {XID: "0x10 79x200"}, "22m", [CARD]),
+    "but not for ever, although the value stays": ("GpuXidFatal", {XID: "0x10 79x200"}, "26m", []),
+    "an XID from before we looked does not": ("GpuXidFatal", {XID: "79x200"}, "10m", []),
+    "an XID of applications is no page": ("GpuXidFatal", {XID: "0x10 31x200"}, "5m", []),
+    "nor is an unlisted one a ticket": ("GpuXidApplication", {XID: "0x10 45x200"}, "5m", []),
+    "one XID after another is new": ("GpuXidFatal", {XID: "31x10 79x200"}, "5m", [CARD]),
+    "also where the label of the message moves": (
+        "GpuXidFatal",
+        {
+            XID.replace("}", ',err_msg="none"}'): "0x10 stale",
+            XID.replace("}", ',err_msg="off the bus"}'): "_x11 79x200",
+        },
+        "5m",
+        [CARD],
+    ),
+    "the same XID again is seen by who counts": (
+        "GpuXidFatal",
+        {OUR_XID: "79x300", OUR_COUNT: "1x200 2x100"},
+        "52m",
+        [CARD],
+    ),
+    "and not before it came again": ("GpuXidFatal", {OUR_XID: "79x300", OUR_COUNT: "1x200 2x100"}, "49m", []),
+    "the exporter's own count is one": ("GpuXidApplication", {XID: "31x99", COUNT: "_x20 1x79"}, "6m", [CARD]),
+    "exporter and guard see one XID": ("GpuXidFatal", {XID: "0x10 79x99", OUR_XID: "0x9 79x99"}, "5m", [CARD]),
+    "the guard sees it where the exporter hangs": (
+        "GpuXidFatal",
+        {XID: "0x10 stale", OUR_XID: "0x20 79x99"},
+        "6m",
+        [CARD],
+    ),
+    "an exporter that comes back with an old XID is no fault": (
+        "GpuXidFatal",
+        {XID: "94x100 stale _x40 94x100", OUR_XID: "0x300"},
+        "36m",
+        [],
+    ),
+    "time-slicing makes no second alert": (
+        "GpuXidFatal",
+        {XID.replace("}", ',pod="a"}'): "0x10 79x99", XID.replace("}", ',pod="b"}'): "0x10 79x99"},
+        "5m",
+        [CARD],
+    ),
+    "a node that is gone has lost no card": ("GpuLost", {TEMPERATURE: "40x20 stale", SECOND: "40x20 stale"}, "12m", []),
+    "a lost card stays lost while the node restarts": (
+        "GpuLost",
+        {TEMPERATURE: "40x20 stale _x10 40x99", SECOND: "40x20 stale"},
+        "15m",
+        [{"node": "n1"}],
+    ),
+    "the guard in the exporter's place is no loss": (
+        "GpuLost",
+        {TEMPERATURE: "40x20 stale", OUR_TEMPERATURE: "40x99"},
+        "15m",
+        [],
+    ),
+    "nor is a guard that calls the node by another name": (
+        "GpuLost",
+        {TEMPERATURE: "40x99", OTHER_GUARD: "40x99"},
+        "15m",
+        [],
+    ),
+    "a disk that two exporters see is one alert": (
+        "NodeDiskAwaitHigh",
+        SLOW_TWICE,
+        "20m",
+        [{"node": "n1", "instance": "n1:9100", "device": "sda"}],
+    ),
+    "an idle disk's one slow operation is none": (
+        "NodeDiskAwaitHigh",
+        {name: values.replace("+32x", "+2x") for name, values in SLOW_TWICE.items()},
+        "20m",
+        [],
+    ),
+    "a card at its power cap is not throttled": (
+        "GpuThrottled",
+        {f'sre_gpu_throttled{{{GUARD},reason="sw_power_cap"}}': "1x99"},
+        "20m",
+        [],
+    ),
+    "one idle card beside a busy one is no idle node": (
+        "GpuIdleUnderLoad",
+        {
+            f"DCGM_FI_DEV_GPU_UTIL{{{DCGM}}}": "0x99",
+            f"DCGM_FI_DEV_GPU_UTIL{{{DCGM.replace('GPU-1', 'GPU-2')}}}": "90x99",
+            'vllm:num_requests_running{job="vllm",instance="n1:8000",model_name="m"}': "3x99",
+        },
+        "20m",
+        [],
+    ),
+    "requests elsewhere do not make this node's cards idle under load": (
+        "GpuIdleUnderLoad",
+        {
+            f"DCGM_FI_DEV_GPU_UTIL{{{DCGM}}}": "0x99",
+            'vllm:num_requests_running{job="vllm",instance="n2:8000",model_name="m"}': "3x99",
+        },
+        "20m",
+        [],
+    ),
+    "an exporter that is down is not one without metrics": (
+        "GpuMetricsMissing",
+        {'up{job="dcgm",instance="n1:9400"}': "0x99"},
+        "20m",
+        [],
+    ),
+    "one mute exporter among others is named": (
+        "GpuMetricsMissing",
+        {
+            'up{job="dcgm",instance="n2:9400"}': "1x99",
+            'up{job="dcgm",instance="10.0.0.7:9400"}': "1x99",
+            TEMPERATURE: "40x99",
+        },
+        "20m",
+        [{"node": "n2", "instance": "n2:9400"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_scene(scene: str, tmp_path: Path) -> None:
+    alertname, series, at, expected = SCENES[scene]
+    rule = next(alert for alert in alerts_of(GROUPS) if alert.name == alertname)
+    fixed = {"alertname": alertname, "alertstate": "firing", **alert_labels(rule)}
+    fire = {"ALERTS{" + ",".join(f'{k}="{v}"' for k, v in (fixed | one).items()) + "}": 1.0 for one in expected}
+    query = f'ALERTS{{alertname="{alertname}",alertstate="firing"}}'
+    judged = judge_values(needed(GROUPS, [rule]), tmp_path, series, {query: fire}, at=at)
+    assert judged.returncode == 0, judged.output
+
+
+def test_every_alert_says_on_which_node() -> None:
+    for alert in alerts_of(GROUPS):
+        assert "node" in alert.expr.labels, alert.name
+        assert "$labels.node" in alert.summary + alert.description, alert.name
+
+
+def test_only_faults_of_a_card_page() -> None:
+    assert [a.name for a in alerts_of(GROUPS) if a.severity is Severity.PAGE] == ["GpuXidFatal", "GpuLost"]
