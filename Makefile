@@ -51,6 +51,7 @@ bench:
 docs:
 	@$(PYTHON) .ci/setup.py dev
 	$(BIN)/python -m tests.support.command_reference --write
+	$(BIN)/sre rules generate
 	$(BIN)/sre dashboards generate
 
 clean:

@@ -25,8 +25,12 @@ END = "<!-- end of generated part -->"
 def leaf_commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Commands that do something, with the words that call them."""
     if isinstance(command, click.Group):
-        for name in command.commands:
-            yield from leaf_commands(command.commands[name], (*path, name))
+        context = click.Context(command)
+        # In the order of their definition; then those that live in modules of their own.
+        for name in dict.fromkeys([*command.commands, *command.list_commands(context)]):
+            found = command.get_command(context, name)
+            assert found is not None, name
+            yield from leaf_commands(found, (*path, name))
     else:
         yield path, command
 
