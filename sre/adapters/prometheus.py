@@ -193,11 +193,8 @@ class MetricsReader:
                 return await _bounded(response, where, limit)
         except TimeoutError as error:
             raise Unreachable(where, f"no complete answer within {self._access.timeout_seconds:g} s") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
-            raise Unreachable(where, f"its certificate is not trusted ({reason}); give --ca-file") from error
         except aiohttp.ClientSSLError as error:
-            raise Unreachable(where, "no TLS connection; does it speak http:// there?") from error
+            raise Unreachable(where, _tls_problem(error)) from error
         except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
             raise MalformedResponse(where, f"broken answer ({_short(error)})") from error
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
@@ -238,6 +235,13 @@ def _tls(ca_file: Path | None) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         reason = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "holds no certificate"
         raise ConfigError([f"--ca-file {ca_file}: {reason}; give a file of PEM certificates"]) from error
+
+
+def _tls_problem(error: aiohttp.ClientSSLError) -> str:
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({cause.verify_message}); give --ca-file"
+    return "no TLS connection; does it speak http:// there?"
 
 
 def _refusal(where: str, response: aiohttp.ClientResponse) -> DependencyError:
