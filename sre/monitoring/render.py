@@ -120,7 +120,7 @@ def _record(record: Record, indent: str) -> list[str]:
 def _alert(alert: Alert, settings: MonitoringSettings, indent: str) -> list[str]:
     inner = indent + " " * 8
     lines = [f"{indent}      - alert: {alert.name}", *_expression(alert.expr.text, inner)]
-    if alert.for_ not in ("", "0s"):
+    if alert.for_:
         lines.append(f"{inner}for: {alert.for_}")
     if alert.keep_firing_for:
         lines.append(f"{inner}keep_firing_for: {alert.keep_firing_for}")
