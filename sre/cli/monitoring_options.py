@@ -57,7 +57,9 @@ def monitoring_settings(app: App, **given: str | None) -> MonitoringSettings:
     try:
         settings = MonitoringSettings.model_validate({**settings.model_dump(), **changed})
     except ValidationError as error:
-        raise ConfigError([_problem(tuple(one["loc"]), one["msg"], changed) for one in error.errors()]) from None
+        raise ConfigError(
+            [_problem(one["loc"], str(one.get("ctx", {}).get("error", one["msg"])), changed) for one in error.errors()]
+        ) from None
     problems = [_problem(where, sentence, changed) for where, sentence in monitoring_checks.errors(settings)]
     if problems:
         raise ConfigError(problems)
@@ -67,8 +69,6 @@ def monitoring_settings(app: App, **given: str | None) -> MonitoringSettings:
 def _problem(where: tuple[str | int, ...], sentence: str, given: dict[str, str]) -> str:
     name = str(where[0])
     place = f"--{name.replace('_', '-')}" if name in given else ".".join(["monitoring", *map(str, where)])
-    if name == "metric_prefix" and "pattern" in sentence:
-        sentence = f"{given.get(name)!r} cannot begin a metric's name; write letters, digits, _ and :"
     return f"{place}: {sentence}"
 
 

@@ -166,6 +166,6 @@ def _number(value: float) -> str:
 
 
 def _ratio_hint(value: Any, kind: str, limit: Any) -> str:
-    if kind == "less_than_equal" and limit == 1 and isinstance(value, int | float) and 1 < value <= 100:
+    if kind in {"less_than", "less_than_equal"} and limit == 1 and isinstance(value, int | float) and 1 < value <= 100:
         return f": a ratio, {value / 100:g} for {value:g} %"
     return ""

@@ -89,6 +89,29 @@ notify:
   #   - {name: sms, kind: sms, url: "file:/etc/sre/sms-url"}
   # initial_backoff_seconds: 5.0
 
+monitoring:                       # what `sre rules generate` and `sre dashboards generate` write for
+  # vllm_version: "0.32"          # default: any release, old and new names joined
+  # dcgm_exporter_version: "4.9.0"
+  # metric_prefix: "vllm:"        # "ray_vllm:" or "ray_vllm_" under Ray
+  # jobs: {vllm: vllm, sre: sre, node: node, dcgm: dcgm}
+  # scrape_interval_seconds: 15.0
+  # retention_days: 15.0          # what Prometheus keeps; no window may be longer
+  # runbook_base_url: runbooks
+  # slo:
+  #   period_days: 30
+  #   availability_objective: 0.999
+  #   min_bad_events: 5           # fewer in a window fire nothing
+  #   ttft: {objective: 0.99, threshold_seconds: 1.0}  # thresholds are bucket edges
+  #   inter_token: {objective: 0.99, threshold_seconds: 0.1}
+  #   e2e: {objective: 0.95, threshold_seconds: 30.0}
+  # thresholds:
+  #   gpu_temperature_celsius: 85.0
+  #   gpu_memory_used_ratio: 0.95
+  #   kv_cache_usage_ratio: 0.9
+  #   error_ratio: 0.05
+  #   e2e_seconds: 0.5            # P99; long answers need more
+  #   engine_stuck_seconds: 15.0
+
 chaos:
   # lease_seconds: 2.0            # without a sign of life from the injector for this long a fault is reverted
   # max_hold_seconds: 600.0

@@ -13,7 +13,8 @@ from sre.settings.template import EngineKind, template
 
 KINDS: tuple[EngineKind, ...] = ("sim", "vllm", "external")
 OPTIONAL_WITHOUT_DEFAULT = {"python", "args", "env", "api_key", "rate_limit_requests_per_second", "channels"}
-"""Keys whose commented line is an example, not the default."""
+RELEASES = {"vllm_version", "dcgm_exporter_version"}
+"""Keys whose commented line is an example, not the default; so are the releases in ``monitoring``."""
 
 
 def uncommented(text: str) -> str:
@@ -39,6 +40,7 @@ def test_uncommented_template_is_valid_and_its_values_are_the_defaults(kind: Eng
     plain = parse_settings(template(kind).encode())
     assert root.guard == plain.guard
     assert root.chaos == plain.chaos
+    assert root.monitoring.model_copy(update=dict.fromkeys(RELEASES)) == plain.monitoring
     assert root.stack.gateway.model_copy(update={"rate_limit_requests_per_second": None}) == plain.stack.gateway
     engine, plain_engine = root.stack.engines[0].model_dump(), plain.stack.engines[0].model_dump()
     assert {k: v for k, v in engine.items() if k not in OPTIONAL_WITHOUT_DEFAULT} == {
