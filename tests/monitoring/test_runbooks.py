@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     assert len(NAMES) > 40
 
 
+def test_the_committed_rules_point_at_these_pages() -> None:
+    rules = [
+        rule
+        for file in (ROOT / "alerts").glob("*.yml")
+        for group in yaml.safe_load(file.read_text("utf-8"))["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    links = {rule["alert"]: rule["annotations"]["runbook_url"].rsplit("/", 1)[-1] for rule in rules}
+    assert links == {name: f"{name}.md#{anchor(parse(PAGES[name]).headings[0][0])}" for name in NAMES}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_page_is_complete_and_its_commands_use_labels_and_metrics_that_exist(name: str) -> None:
     assert check(PAGES[name], name, labels(alerts()[name]), series) == []
@@ -132,6 +145,14 @@ def test_alerts_that_a_page_sends_the_reader_to_exist() -> None:
     for name, text in PAGES.items():
         for match in prefixes.finditer(text):
             assert match[0] in NAMES or match[0] in stems, f"{name}: no alert {match[0]}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("Slo")])
+def test_page_of_an_objective_names_the_threshold_of_its_rule(name: str) -> None:
+    shares = {Decimal(share) for share in re.findall(r"> (0\.\d+)", alerts()[name].expr.text)}
+    assert len(shares) == 1
+    meaning = " ".join(parse(PAGES[name]).sections["Meaning"].split())
+    assert f"more than {(shares.pop() * 100).normalize():f} % of the" in meaning
 
 
 def test_nobody_is_told_to_lower_gpu_memory_utilization_without_its_price() -> None:
