@@ -294,5 +294,8 @@ def _one_kind(entries: Any) -> Kind | None:
 
 
 def _short(error: BaseException) -> str:
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror[:200]
     text = str(error).splitlines()[0] if str(error).strip() else type(error).__name__
     return text[:200]
