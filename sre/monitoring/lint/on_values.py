@@ -170,11 +170,18 @@ def _le(subject: Subject, selector: Selector, matcher: Matcher) -> None:
             edge = float(text.replace("\\.", "."))
         except ValueError:
             continue
-        if edges and not math.isinf(edge) and edge not in edges:
+        if not edges or math.isinf(edge):
+            continue
+        if edge not in edges:
             near = min(edges, key=lambda known: (abs(known - edge), known))
             subject.note(
                 "expression/bucket-edge", f"{metric.name} has no bucket le={text!r}", "le",
                 f"The nearest edge is {number(near)}.",
+            )  # fmt: skip
+        elif matcher.operator == "=" and text not in (repr(edge), f"{edge:g}", f"{edge:.0f}"):
+            subject.note(
+                "expression/bucket-edge", f"the bucket {number(edge)} is not written le={text!r}", "le",
+                f'Write le="{edge!r}".',
             )  # fmt: skip
 
 

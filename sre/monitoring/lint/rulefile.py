@@ -14,7 +14,9 @@ from sre.monitoring.lint.report import Report
 from sre.monitoring.lint.syntax import LEGACY_LABEL
 
 MAX_RULES = 100_000
-"""Of one document, aliases counted as often as they stand: no alias bomb gets past it."""
+"""Of one document."""
+MAX_REPEATED = 1_000
+"""Rules and groups that stand in a document as aliases: no alias bomb gets past it."""
 _DURATION = re.compile(r"(?:(\d{1,9})(ms|y|w|d|h|m|s))+")
 _PART = re.compile(r"(\d+)(ms|y|w|d|h|m|s)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
@@ -96,17 +98,22 @@ def read_groups(document: Document, report: Report) -> list[Group]:
         return []
     groups: list[Group] = []
     names: dict[str, yaml.Node] = {}
-    count = 0
+    count = repeated = 0
+    known: set[int] = set()
     for node in listed.value:
         if not isinstance(node, yaml.MappingNode):
             report.add("file/structure", node, "a group is no mapping with name and rules")
             continue
         group = _group(node, document.kind, report)
-        count += len(items(get(node, "rules"))) + 1
-        if count > MAX_RULES:
-            report.add("file/structure", node, f"more than {MAX_RULES:,} rules; split the file")
+        inside = items(get(node, "rules"))
+        count += len(inside) + 1
+        repeated += sum(1 for one in (node, *inside) if id(one) in known)
+        known.update(id(one) for one in (node, *inside))
+        if count > MAX_RULES or repeated > MAX_REPEATED:
+            many = f"{MAX_RULES:,} rules" if count > MAX_RULES else f"{MAX_REPEATED:,} rules that are aliases"
+            report.add("file/structure", node, f"more than {many}", remedy="Split the file, or write the rules out.")
             break
-        for rule_node in items(get(node, "rules")):
+        for rule_node in inside:
             rule = _rule(rule_node, document.kind, report)
             if rule is not None:
                 group.rules.append(rule)

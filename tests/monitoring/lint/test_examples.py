@@ -49,5 +49,7 @@ def test_every_folder_of_examples_is_a_check() -> None:
 def test_every_check_states_why_and_remedy_as_sentences() -> None:
     for check in CHECKS.values():
         assert check.why.endswith("."), check.id
-        assert check.why[0].isupper() or check.why.startswith(("topk", "pod", "vLLM", "rate", "absent", "external", "histogram", "0/0")), check.id
+        assert check.why[0].isupper() or check.why.startswith(
+            ("topk", "pod", "vLLM", "rate", "absent", "external", "histogram", "0/0")
+        ), check.id
         assert check.remedy, check.id

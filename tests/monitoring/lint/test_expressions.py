@@ -1,0 +1,233 @@
+"""What the checks of expressions find, and what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from sre.metrics.types import Exporter, Version
+from sre.monitoring.lint import LintOptions, lint
+from tests.monitoring.lint.support import alert, checks, record
+
+QUANTILE = "histogram_quantile(0.99, sum by (le, model_name) (rate(vllm:{family}_bucket[5m]))) > {threshold}"
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "node_filesystem_avail_bytes / node_filesystem_size_bytes < 0.1",
+        "sum by (job) (rate(foreign_errors_total[5m])) > 3",
+        "foreign_gauge{anything='x'} > 90",
+        "DCGM_FI_DEV_SOME_NEW_FIELD > 3",
+        "sre_teams_own_gauge > 1",
+        "kube_pod_status_ready{condition='true'} == 0",
+        "max by (node) (gpu:temperature:celsius) > 85",
+        "increase(vllm:num_preemptions_total[10m]) > 5 and on (instance) up == 1",
+        "sum by (job) (rate(http_requests_total{code=~'5..'}[5m])) "
+        "/ (sum by (job) (rate(http_requests_total[5m])) > 0) > 0.05",
+        "time() - sre_guard_last_tick_timestamp_seconds > 60",
+        "avg_over_time(vllm:kv_cache_usage_perc[10m]) > 0.95",
+        "count by (job) (up == 1) < 2",
+        "vllm:num_requests_waiting > 2 * vllm:num_requests_running",
+        "(sre_chaos_faults_active unless on (instance) sre_guard_paused == 1) > 0",
+        "count(count by (instance) (vllm:prompt_tokens_total)) < 3",
+    ],
+)
+def test_nothing_is_found_in(expr: str) -> None:
+    assert alert(expr) == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "check"),
+    [
+        ("up{job='a',job='b'} == 0", "expression/impossible"),
+        ("up == 2", "expression/impossible"),
+        ("rate(foreign_total[5m]) < 0", "expression/impossible"),
+        ("absent(up{job='x'}) == 0", "expression/impossible"),
+        ("histogram_quantile(99, sum by (le) (rate(x_bucket[5m]))) > 1", "expression/impossible"),
+        ("DCGM_FI_DEV_GPU_UTIL < 5 and DCGM_FI_DEV_GPU_UTIL > 0.01", "expression/unit"),
+        ("vllm:generation_tokens_total > 100", "expression/counter-without-rate"),
+        ("deriv(vllm:generation_tokens_total[5m]) > 100", "expression/counter-without-rate"),
+        ("foreign_total - foreign_total offset 5m > 3", "expression/counter-without-rate"),
+        ("rate(sum by (job) (foreign_total)[10m:1m]) > 3", "expression/rate-of-sum"),
+        ("increase(DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL[5m]) > 0", "expression/rate-of-rate"),
+        ("sum by (job) (rate(foreign_total[5m])) / up > 1", "expression/label-mismatch"),
+        ("sum by (job) (rate(a_total[5m])) > on (node) sum by (job) (rate(b_total[5m]))", "expression/label-stripped"),
+        ("max by (model_name) (vllm:num_requests_running{reason='x'}) > 1", "expression/unknown-label"),
+        ("foreign_value != 0 and 1 - a / rate(b_total[5m]) != 0", "expression/nan-not-equal"),
+        ("sum by (job) (container_memory_rss) / container_spec_memory_limit_bytes > 0.9", "expression/unguarded-division"),
+        ("foreign{job=~'^a$'} > 1", "expression/needless-regex"),
+        ("sort_by_label(foreign, 'job') > 1", "expression/grammar"),
+        ("foreign[5m:] > 1", "expression/syntax"),
+        ("foreign{a='x' or b='y'} > 1", "expression/grammar"),
+        ("vllm:e2e_request_latency_seconds > 1", "expression/type"),
+        ("vllm:prompt_tokens > 1", "expression/type"),
+        ("histogram_quantile(0.9, rate(vllm:e2e_request_latency_seconds_count[5m])) > 1", "expression/type"),
+        ("increase(foreign_total[14d] offset 2d) > 3", "expression/range-beyond-retention"),
+        ("max_over_time(rate(foreign_total[1h])[15d:1h]) > 3", "expression/range-beyond-retention"),
+        ("bottomk(1, foreign) < 3", "expression/fragile"),
+        ("DCGM_FI_DEV_XID_ERROR == 79", "expression/xid-latch"),
+        ("max by (Hostname) (DCGM_FI_DEV_GPU_TEMP_CELSIUS) > 85", "expression/pod-or-hostname"),
+        ("vllm:request_success_total{finished_reason=~'abort|error'} > 0", "expression/abort-reason"),
+    ],
+)  # fmt: skip
+def test_is_found(expr: str, check: str) -> None:
+    found = alert(expr)
+    assert check in checks(found), found
+
+
+@pytest.mark.parametrize("edge", ["0.5", "0.8", "1", "60"])
+def test_an_inner_edge_is_a_threshold(edge: str) -> None:
+    assert alert(QUANTILE.format(family="e2e_request_latency_seconds", threshold=edge)) == []
+
+
+@pytest.mark.parametrize("edge", ["0.3", "0.65", "7680", "9000"])
+def test_the_first_and_the_last_edge_and_no_edge_are_none(edge: str) -> None:
+    found = alert(QUANTILE.format(family="e2e_request_latency_seconds", threshold=edge))
+    assert checks(found) == ["expression/bucket-edge"]
+    assert "nearest edge" in found[0].remedy
+
+
+def test_custom_buckets_count_instead() -> None:
+    expr = QUANTILE.format(family="e2e_request_latency_seconds", threshold="0.65")
+    custom = LintOptions(custom_buckets={"vllm:e2e_request_latency_seconds": (0.1, 0.65, 2.0)})
+    assert alert(expr, custom) == []
+
+
+def test_a_threshold_is_held_against_a_record_of_a_quantile() -> None:
+    text = (
+        "groups:\n  - name: a\n    rules:\n      - record: model_name:vllm_ttft_seconds:p99_rate5m\n"
+        "        expr: histogram_quantile(0.99, sum by (le, model_name) "
+        "(rate(vllm:time_to_first_token_seconds_bucket[5m])))\n"
+        "      - alert: Slow\n        expr: model_name:vllm_ttft_seconds:p99_rate5m > 0.6\n"
+    )
+    found = lint(text, "rules.yml", LintOptions(only=frozenset({"expression/bucket-edge"})))
+    assert [(one.line, one.check) for one in found] == [(7, "expression/bucket-edge")]
+
+
+@pytest.mark.parametrize("le", ["0.5", "0.3", "+Inf"])
+def test_a_bucket_that_exists_may_be_selected(le: str) -> None:
+    assert record(f'sum by (job) (rate(vllm:e2e_request_latency_seconds_bucket{{le="{le}"}}[5m]))') == []
+
+
+@pytest.mark.parametrize("le", ["0.50", "0.65", "0.10000000000000001"])
+def test_a_bucket_that_does_not_exist_may_not(le: str) -> None:
+    expr = f'sum by (job) (rate(vllm:e2e_request_latency_seconds_bucket{{le="{le}"}}[5m]))'
+    assert checks(record(expr)) == ["expression/bucket-edge"]
+
+
+def test_renamed_metrics_pass_when_their_release_is_named() -> None:
+    old = "max by (node) (DCGM_FI_DEV_GPU_TEMP) > 85"
+    assert "expression/deprecated-metric" in checks(alert(old))
+    assert alert(old, LintOptions(versions={Exporter.DCGM: Version(4, 8)})) == []
+    newer = LintOptions(versions={Exporter.DCGM: Version(4, 9)})
+    assert checks(alert(old, newer)) == ["expression/removed-metric"]
+
+
+def test_a_metric_newer_than_the_release_is_found() -> None:
+    new = "max by (node) (DCGM_FI_DEV_GPU_TEMP_CELSIUS) > 85"
+    found = alert(new, LintOptions(versions={Exporter.DCGM: Version(4, 8)}))
+    assert checks(found) == ["expression/removed-metric"]
+    assert "exists since" in found[0].message
+
+
+def test_the_successor_is_named() -> None:
+    found = alert("vllm:gpu_cache_usage_perc > 0.9")
+    assert checks(found) == ["expression/removed-metric"]
+    assert "vllm:kv_cache_usage_perc" in found[0].remedy
+
+
+@pytest.mark.parametrize("prefix", ["ray_vllm_", "ray_vllm:"])
+def test_rays_prefix_is_vllm(prefix: str) -> None:
+    assert "expression/unit" in checks(alert(f"{prefix}kv_cache_usage_perc > 90"))
+    assert alert(f"{prefix}kv_cache_usage_perc > 0.9") == []
+
+
+def test_another_prefix_is_an_option() -> None:
+    options = LintOptions(metric_prefix="llm_")
+    assert "expression/unit" in checks(alert("llm_kv_cache_usage_perc > 90", options))
+    assert alert("llm_kv_cache_usage_perc > 90") == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "release", "found"),
+    [
+        ("{'a.b'} > 0", "2.42", True),
+        ("{'a.b'} > 0", "3.0", False),
+        ("max_over_time(foreign[5m]) > 0 or histogram_avg(foreign) > 0", "2.42", True),
+        ("holt_winters(foreign[1h], 0.5, 0.5) > 1", "2.42", False),
+        ("holt_winters(foreign[1h], 0.5, 0.5) > 1", "3.0", True),
+    ],
+)
+def test_grammar_depends_on_the_release(expr: str, release: str, found: bool) -> None:
+    options = LintOptions(prometheus_version=Version.parse(release), only=frozenset({"expression/grammar"}))
+    assert bool(alert(expr, options)) is found
+
+
+def test_raw_strings_in_backticks_are_read() -> None:
+    assert alert("foreign{path=~`/v1/\\d+`} > 1") == []
+
+
+@pytest.mark.parametrize(
+    ("factor", "objective", "refused"),
+    [("14.4", "0.93", True), ("14.4", "0.9306", False), ("6", "0.83", True), ("3", "0.66", True), ("3", "0.67", False)],
+)
+def test_impossible_burn_rows(factor: str, objective: str, refused: bool) -> None:
+    expr = f"job:errors:ratio_rate1h > {factor} * (1 - {objective})"
+    only = LintOptions(only=frozenset({"expression/burn-factor", "expression/impossible"}))
+    assert checks(alert(expr, only)) == (["expression/burn-factor"] if refused else [])
+
+
+def test_a_budget_recorded_as_a_series_is_a_burn_threshold_too() -> None:
+    expr = "slo:errors:ratio_rate1h > 14.4 * slo:error_budget:ratio and slo:errors:ratio_rate5m > 14.4 * slo:error_budget:ratio"
+    assert checks(alert(expr)) == ["expression/low-traffic-guard"]
+    assert alert(f"{expr} and on (slo) slo:errors:increase1h >= 5") == []
+
+
+def test_traffic_asked_for_beside_a_division_guards_it() -> None:
+    division = "sum by (job) (rate(a_total[5m])) / sum by (job) (rate(b_total[5m])) > 0.1"
+    assert "expression/unguarded-division" in checks(alert(division))
+    assert alert(f"{division} and sum by (job) (rate(b_total[5m])) > 1") == []
+
+
+def test_a_counter_just_born_may_be_read() -> None:
+    assert alert("(foreign_total unless foreign_total offset 5m) > 0 or increase(foreign_total[5m]) > 0") == []
+
+
+def test_two_jobs_divided_without_for_are_fragile() -> None:
+    expr = "sum(foreign{job='a'}) / sum(foreign{job='b'}) > 2"
+    assert checks(alert(expr, for_="0s")) == ["expression/fragile"]
+    assert alert(expr) == []
+
+
+def test_labels_are_followed_through_records() -> None:
+    text = (
+        "groups:\n  - name: a\n    rules:\n"
+        "      - record: job:errors:rate5m\n        expr: sum by (job) (rate(foreign_total[5m]))\n"
+        "      - alert: Errors\n        expr: job:errors:rate5m{instance='a'} > 1\n        for: 5m\n"
+        "        labels: {severity: page}\n"
+        '        annotations: {summary: "on {{ $labels.instance }}", description: "x", runbook_url: "y"}\n'
+    )
+    assert checks(lint(text, "rules.yml")) == ["expression/label-stripped", "alert/label-lost"]
+
+
+@pytest.mark.parametrize(
+    ("expr", "kept"),
+    [
+        ("sum by (job, pod) (foreign) > 1", True),
+        ("sum without (pod) (foreign) > 1", True),  # what else foreign has is not known
+        ("sum without (pod) (sum by (job, pod) (foreign)) > 1", False),
+        ("sum by (job) (foreign) * on (job) group_left (pod) foreign_info > 1", True),
+        ("label_replace(sum by (job) (foreign), 'pod', '$1', 'job', '(.+)') > 1", True),
+        ("sum by (job) (foreign) > on (job) foreign_limit", False),
+        ("topk(3, foreign) > 1", True),
+        ("count_values('pod', foreign) > 1", True),
+        ("absent(foreign{pod='a'})", True),
+        ("absent(foreign{pod=~'a|b'})", False),
+        ("sum by (job) (foreign) > 1 or sum by (pod) (foreign) > 1", True),
+        ("sum by (pod) (foreign) > 1 and on () up == 1", True),
+        ("vector(1) > 0", False),
+    ],
+)
+def test_a_label_in_a_template_must_survive(expr: str, kept: bool) -> None:
+    only = LintOptions(only=frozenset({"alert/label-lost"}))
+    assert checks(alert(expr, only, summary='"{{ $labels.pod }}"')) == ([] if kept else ["alert/label-lost"])
