@@ -112,7 +112,9 @@ class Grafana:
         return parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1")
 
     async def __aenter__(self) -> Grafana:
-        self._session = aiohttp.ClientSession(timeout=self._timeout, headers=self._headers)
+        # aiohttp's own context is older than this call, and would not know SSL_CERT_FILE.
+        connector = aiohttp.TCPConnector(ssl=ssl.create_default_context())
+        self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers)
         return self
 
     async def __aexit__(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sre.adapters.grafana import Pushed
     from sre.monitoring.dashboards.model import Dashboard
     from sre.settings.monitoring import MonitoringSettings
+
+
+FOLDER = "dashboards"
 
 
 @click.group()
@@ -23,29 +25,12 @@ def dashboards() -> None:
     """Generate, list and push Grafana dashboards."""
 
 
-def _release_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.option(
-                "--vllm-version", metavar="X.Y", help="Release of vLLM; default: any (monitoring.vllm_version)."
-            ),
-            click.option("--dcgm-exporter-version", metavar="X.Y.Z", help="Release of dcgm-exporter; default: any."),
-            click.option(
-                "--metric-prefix", metavar="PREFIX", help="What vLLM's metric names begin with (Ray: ray_vllm:)."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
 @dashboards.command()
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("dashboards"),
-    show_default=True,
-    help="Folder to write to; earlier generated files that are no longer needed are removed from it.",
+    help="Folder to write to; earlier generated files that are no longer needed are removed from it "
+    f"[default: {FOLDER}].",
 )
 @click.option("--stdout", "to_stdout", is_flag=True, help="Print them all instead of writing files.")
 @click.option("--check", is_flag=True, help="Write nothing; print what differs and exit 3.")
@@ -57,30 +42,35 @@ def _release_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Grafana's JSON, or Kubernetes ConfigMaps for Grafana's sidecar.",
 )
-@_release_options
+@release_options
 @pass_app
 def generate(
-    app: App, output_dir: Path, to_stdout: bool, check: bool, form: str,
+    app: App, output_dir: Path | None, to_stdout: bool, check: bool, form: str,
     vllm_version: str | None, dcgm_exporter_version: str | None, metric_prefix: str | None,
 ) -> int:  # fmt: skip
     """Write one file per dashboard; the same settings give the same bytes."""
     from sre.adapters.generated_files import apply, changes
     from sre.monitoring.dashboards.document import GENERATED
 
-    settings = _settings(app, vllm_version, dcgm_exporter_version, metric_prefix)
+    if to_stdout and (check or output_dir):
+        raise click.UsageError("--stdout excludes --check and --output-dir")
+    settings = monitoring_settings(
+        app, vllm_version=vllm_version, dcgm_exporter_version=dcgm_exporter_version, metric_prefix=metric_prefix
+    )
     files = _files(settings, form)
     if to_stdout:
-        if check:
-            raise click.UsageError("--stdout and --check exclude each other")
         click.echo(_joined(files, form), nl=False)
         return ExitCode.OK
-    planned = changes(output_dir, files, GENERATED)
+    folder = output_dir or Path(FOLDER)
+    planned = changes(folder, files, GENERATED)
     if check:
         click.echo(planned.diff, nl=False)
+        if planned:
+            app.note(f"{folder}: not what sre dashboards generate writes; run it, without --check")
         return ExitCode.NO if planned else ExitCode.OK
-    apply(output_dir, planned)
+    apply(folder, planned)
     stale = f", {len(planned.remove)} removed" if planned.remove else ""
-    app.note(f"{output_dir}: {len(files)} dashboards, {len(planned.write)} written{stale}")
+    app.note(f"{folder}: {len(files)} dashboards, {len(planned.write)} written{stale}")
     return ExitCode.OK
 
 
@@ -89,7 +79,7 @@ def generate(
 @pass_app
 def list_(app: App, output: str) -> None:
     """List the dashboards that would be generated."""
-    found = _all(_settings(app))
+    found = _all(monitoring_settings(app))
     rows = [{"uid": one.uid, "title": one.title, "about": one.about, "panels": len(one.panels)} for one in found]
     width = max(len(one.uid) for one in found)
     app.emit(
@@ -112,7 +102,7 @@ def list_(app: App, output: str) -> None:
 )
 @click.option("--overwrite/--no-overwrite", default=True, show_default=True, help="Replace dashboards that differ.")
 @click.option("--dry-run", is_flag=True, help="Read only; say what would be done.")
-@_release_options
+@release_options
 @output_option
 @pass_app
 def push(
@@ -127,13 +117,15 @@ def push(
     from sre.adapters.grafana import Grafana, checked_uid
     from sre.settings.secrets import resolve_secret
 
-    settings = _settings(app, vllm_version, dcgm_exporter_version, metric_prefix)
+    settings = monitoring_settings(
+        app, vllm_version=vllm_version, dcgm_exporter_version=dcgm_exporter_version, metric_prefix=metric_prefix
+    )
     documents = [json.loads(text) for text in _files(settings, "json").values()]
     if folder is not None:
         checked_uid(folder, "--folder")
     grafana = Grafana(url, resolve_secret(token, "--token", os.environ))
     if grafana.exposes_token:
-        app.note(f"warning: {grafana.base}: the token travels unencrypted; use https://")
+        app.note(f"warning: grafana {grafana.base}: the token travels unencrypted; use https://")
 
     async def run() -> list[Pushed]:
         async with grafana:
@@ -158,37 +150,11 @@ def _line(one: Pushed, dry_run: bool) -> str:
     return f"{one.uid}: {outcome.replace('_', ' ')}" + (f": {one.detail}" if one.detail else "")
 
 
-def _settings(
-    app: App, vllm_version: str | None = None, dcgm_exporter_version: str | None = None, prefix: str | None = None
-) -> MonitoringSettings:
-    """The section ``monitoring``, options before it. Raises ConfigError."""
-    from pydantic import ValidationError
-
-    from sre.errors import ConfigError
-    from sre.settings.monitoring import MonitoringSettings
-
-    given = {
-        "vllm_version": vllm_version,
-        "dcgm_exporter_version": dcgm_exporter_version,
-        "metric_prefix": prefix,
-    }
-    changed = {name: value for name, value in given.items() if value is not None}
-    try:
-        return MonitoringSettings.model_validate({**app.settings().monitoring.model_dump(), **changed})
-    except ValidationError as error:
-        raise ConfigError(
-            [f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}" for problem in error.errors()]
-        ) from None
-
-
 def _all(settings: MonitoringSettings) -> tuple[Dashboard, ...]:
-    from sre.errors import ConfigError
     from sre.monitoring.dashboards.catalogue import all_dashboards
 
-    try:
+    with rules_possible():
         return all_dashboards(settings)
-    except ValueError as error:  # ExpressionError is one, too
-        raise ConfigError([f"monitoring: {error}"]) from error
 
 
 def _files(settings: MonitoringSettings, form: str) -> dict[str, str]:
