@@ -11,6 +11,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\s+|[A-Za-z_][A-Za-z0-9_:]*|[0-9][0-9A-Z
 _LOOSEST_FIRST: tuple[tuple[str, ...], ...] = (
     ("or",), ("and", "unless"), ("==", "!=", "<=", ">=", "<", ">"), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
+_OPERATORS = frozenset(operator for operators in _LOOSEST_FIRST for operator in operators)
 _OPEN = frozenset("([{")
 _CLOSE = frozenset(")]}")
 
@@ -42,12 +43,15 @@ def _split(tokens: Sequence[str], operators: tuple[str, ...]) -> list[tuple[str,
     """Operands outside of all brackets, each with the operator before it ("" for the first)."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     depth = 0
+    before = ""
     for token in tokens:
         depth += (token in _OPEN) - (token in _CLOSE)
-        if depth == 0 and token in operators and "".join(parts[-1][1]).strip():
+        sign = not before or before in _OPERATORS
+        if depth == 0 and token in operators and not sign:
             parts.append((token, []))
         else:
             parts[-1][1].append(token)
+        before = before if token.isspace() else token
     return parts
 
 
