@@ -193,7 +193,14 @@ async def _check(channels: Sequence[ChannelSettings]) -> list[dict[str, Any]]:
     sender = AppriseSender(os.environ)
     checks = await asyncio.gather(*(sender.check(channel) for channel in channels))
     return [
-        {"name": channel.name, "kind": channel.kind, "shown": found.shown, "problems": list(found.problems)}
+        {
+            "name": channel.name,
+            "kind": channel.kind,
+            "severities": list(channel.severities),
+            "fallback": channel.fallback,
+            "shown": found.shown,
+            "problems": list(found.problems),
+        }
         for channel, found in zip(channels, checks, strict=True)
     ]
 

@@ -44,6 +44,9 @@ class SmsLimits:
     id: int
 
 
+SHORTEST_TAIL = 8
+"""Less of a summary than this says nothing."""
+
 SMS_LIMITS: Mapping[Language, SmsLimits] = {
     "en": SmsLimits(whole=SINGLE_SMS, severity=10, event=12, scope=48, rule=24, value=12, id=48),
     "zh": SmsLimits(whole=UCS2_SMS, severity=3, event=3, scope=13, rule=8, value=7, id=27),
@@ -118,6 +121,7 @@ def render(message: Message, kind: ChannelKind, opened: Message | None = None, s
     own = style.templates.get("text")
     if kind == "chat":
         body = own.render(parameters) if own is not None else _chat(seen)
+        line = _harmless(line)
         return Rendered(line, _fitting_chat(line, body or line), tone, key=key, act=act, parameters=parameters)
     text = own.render(parameters) if own is not None else _long(seen, message)
     template = style.templates.get("html")
@@ -154,18 +158,17 @@ def _sms(seen: View, style: Style) -> str:
     if template is not None:
         return template.render_within(values_of(seen, ""), limits.whole, spell) or spell(seen.id) or "?"
     value = cut(spell(seen.value), limits.value)
-    head = " ".join(
-        (
-            spell(seen.severity)[: limits.severity].upper() or "?",
-            spell(seen.event)[: limits.event] or "?",
-            cut(spell(seen.scope), limits.scope) + ":",
-            cut(spell(seen.rule), limits.rule),
-            *((value,) if value else ()),
-            cut(spell(seen.id), limits.id),
-        )
+    before = (
+        spell(seen.severity)[: limits.severity].upper() or "?",
+        spell(seen.event)[: limits.event] or "?",
     )
+    after = (cut(spell(seen.rule), limits.rule), *((value,) if value else ()), cut(spell(seen.id), limits.id))
+    # What the other parts do not use is the scope's: it stands before the summary.
+    room = limits.whole - sum(len(part) + 1 for part in (*before, *after)) - len(":")
+    head = " ".join((*before, cut(spell(seen.scope), max(limits.scope, room)) + ":", *after))
     tail = spell(", ".join(filter(None, (seen.began, seen.summary))))
-    return cut(f"{head}; {tail}" if tail else head, limits.whole)
+    left = limits.whole - len(head) - len("; ")
+    return f"{head}; {cut(tail, left)}" if tail and left >= min(len(tail), SHORTEST_TAIL) else head
 
 
 def _title(seen: View, style: Style) -> str:
@@ -243,15 +246,22 @@ def _fitting_text(text: str, seen: View) -> str:
 
 def _fitting_chat(line: str, body: str) -> str:
     """
-    Return ``body`` so that with the title ``line`` it has at most LONGEST_CHAT_BYTES, and so that nothing in it is
-    read as a tag or as the name of everybody: what an alert says must not ring every phone of the company.
+    Return ``body``, harmless, so that with the title ``line`` it has at most LONGEST_CHAT_BYTES.
     """
-    harmless = body.replace("<", "‹").replace(">", "›").replace("@", "@\u200b")
+    harmless = _harmless(body)
     left = LONGEST_CHAT_BYTES - len(line.encode()) - 2
     raw = harmless.encode()
     if len(raw) <= left:
         return harmless
     return raw[: left - 3].decode("utf-8", "ignore").rstrip() + "..."
+
+
+def _harmless(text: str) -> str:
+    """
+    Return ``text`` with nothing in it that is read as a tag or as the name of everybody: what an alert says must not
+    ring every phone of the company.
+    """
+    return text.replace("<", "‹").replace(">", "›").replace("@", "@\u200b")
 
 
 def _tone(message: Message) -> Tone:

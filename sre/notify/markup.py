@@ -86,6 +86,8 @@ def html_problems(lines: Sequence[Line], where: str) -> tuple[list[str], list[Li
     )
     reader = _Reader(names, where)
     reader.feed(marked)
+    if "<" in reader.rawdata:
+        reader.problems.append(f"{where}: ends inside a tag; close it with >, or write &lt; for the sign")
     reader.close()
     problems = reader.problems
     if not problems and reader.elements == 0:

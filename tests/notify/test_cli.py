@@ -81,4 +81,55 @@ def test_a_provider_that_refuses_is_a_no(config: Path, tmp_path: Path, capsys: p
     with FailingSmsSink() as sms:
         (tmp_path / "sms-url").write_text(sms.channel_url)
         assert sre(config, "notify", "test", "oncall-sms") == 3
-    assert capsys.readouterr().out.startswith("oncall-sms       failed in ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("oncall-sms       failed in ")
+    assert "s: try_later: HTTP 500" in lines[0]
+    assert lines[1].strip() == "passes perhaps: the guard repeats it"
+    assert lines[2].strip() == "remedy: the provider has trouble of its own; it is repeated"
+
+
+@pytest.mark.integration
+def test_a_test_shows_class_and_remedy_as_data_too(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sms-url").write_text("nosuchservice://S3cretPassw0rd@host")
+    assert sre(config, "notify", "test", "oncall-sms", "-o", "json") == 3
+    (result,) = json.loads(capsys.readouterr().out)
+    assert (result["verdict"], result["cause"]) == ("impossible", "bad_url")
+    assert result["remedy"].startswith("correct the channel's URL")
+    assert "S3cretPassw0rd" not in str(result)
+
+
+def test_a_dry_run_shows_each_channels_language_and_template(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "title").write_text("own title ${id}\n")
+    path = tmp_path / "sre.yaml"
+    path.write_text(
+        "notify:\n  language: zh\n  channels:\n"
+        f"    - {{name: mail, kind: email, url: 'env:X', language: en, template: {{title: {tmp_path / 'title'}}}}}\n"
+        "    - {name: sms, kind: sms, url: 'env:X', severities: [page]}\n"
+    )
+    assert sre(path, "notify", "test", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "own title test-2" in out
+    assert "这是测试消息，一切正常。" in out
+
+
+@pytest.mark.parametrize(
+    ("fallback", "problem"),
+    [
+        ("sns", 'no channel "sns"; did you mean sms?'),
+        ("mail", "leads back to mail (mail → mail); name another channel"),
+    ],
+)
+def test_a_fallback_must_be_another_channel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fallback: str, problem: str
+) -> None:
+    path = tmp_path / "sre.yaml"
+    path.write_text(
+        f"notify:\n  channels:\n    - {{name: mail, kind: email, url: 'env:X', fallback: {fallback}}}\n"
+        "    - {name: sms, kind: sms, url: 'env:X'}\n"
+    )
+    assert sre(path, "notify", "check") == 2
+    assert capsys.readouterr().err.rstrip() == f"sre: {path}: notify.channels[0].fallback: {problem} (line 3)"

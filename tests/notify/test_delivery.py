@@ -15,7 +15,7 @@ import pytest
 from sre.actions.records import OutboxState
 from sre.adapters.store import GuardStore
 from sre.control.delivery import Delivery, NoOutbox
-from sre.notify.delivery import DeliveryResult, Verdict
+from sre.notify.delivery import Cause, DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.settings.notify import ChannelSettings, NotifySettings
 from sre.testing.clock import ManualClock
@@ -25,6 +25,7 @@ from tests.store.samples import message, post
 OK = DeliveryResult(Verdict.DELIVERED)
 FAILED = DeliveryResult(Verdict.FAILED, "451 try later")
 UNKNOWN = DeliveryResult(Verdict.UNKNOWN, "killed")
+REJECTED = DeliveryResult(Verdict.REJECTED, "550 no such user", cause=Cause.RECIPIENT)
 IMPOSSIBLE = DeliveryResult(Verdict.IMPOSSIBLE, "no such service")
 
 Until = Callable[..., Awaitable[object]]
@@ -112,7 +113,7 @@ async def test_what_is_queued_is_delivered_and_marked(
     store.commit(state=None, outbox=[post(), post("sms")])
     async with running(store, provider, clock) as delivery:
         await wait_until_async(lambda: count(store, OutboxState.SENT) == 2)
-        assert delivery.statistics["mail"].outcomes == {"delivered": 1, "failed": 0, "unknown": 0}
+        assert delivery.statistics["mail"].outcomes == {"delivered": 1, "failed": 0, "rejected": 0, "unknown": 0}
         assert delivery.store_problem is None
     assert sorted(provider.accepted) == ["mail", "sms"]
     bodies = {name: rendered.body for name, rendered in provider.began}
@@ -128,13 +129,13 @@ async def test_a_failed_delivery_is_repeated_with_growing_waits(
     store.commit(state=None, outbox=[post()])
     async with running(store, provider, clock) as delivery:
         await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
-        assert delivery.statistics["mail"].outcomes == {"delivered": 1, "failed": 2, "unknown": 1}
+        assert delivery.statistics["mail"].outcomes == {"delivered": 1, "failed": 2, "rejected": 0, "unknown": 1}
         assert delivery.statistics["mail"].last_error is None
     assert clock.monotonic() - began >= 0.8 * (5 + 10 + 20)
     assert store.outbox()[0].attempts == 4
 
 
-@pytest.mark.parametrize(("answers", "tries"), [([FAILED] * 9, 4), ([IMPOSSIBLE], 1)])
+@pytest.mark.parametrize(("answers", "tries"), [([FAILED] * 9, 4), ([REJECTED], 1), ([IMPOSSIBLE], 1)])
 async def test_what_cannot_be_delivered_is_given_up_and_shown(
     store: GuardStore,
     provider: Provider,
@@ -150,6 +151,17 @@ async def test_what_cannot_be_delivered_is_given_up_and_shown(
         assert delivery.statistics["mail"].dead == 1
     row = store.outbox()[0]
     assert (row.attempts, row.last_error) == (tries, answers[0].detail)
+
+
+async def test_a_provider_that_asks_to_wait_is_left_alone_so_long(
+    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
+) -> None:
+    provider.answers["mail"] = [DeliveryResult(Verdict.FAILED, "429", retry_after_seconds=77.0)]
+    began = clock.monotonic()
+    store.commit(state=None, outbox=[post()])
+    async with running(store, provider, clock):
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+    assert 77.0 <= clock.monotonic() - began < 77.0 + 20
 
 
 async def test_a_hanging_channel_delays_no_other(

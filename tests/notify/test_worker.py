@@ -9,23 +9,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from sre.actions.records import OutboxState
+from sre.actions.types import Message
 from sre.adapters.clock import SystemClock
 from sre.adapters.notifiers.process import AppriseSender
 from sre.adapters.store import GuardStore
 from sre.control.delivery import Delivery
-from sre.notify.delivery import DeliveryResult, Verdict
-from sre.notify.forms import render
+from sre.notify.delivery import Cause, DeliveryResult, Verdict
+from sre.notify.forms import PLAIN, Style, render
 from sre.servers.sinks import MailSink, SmsSink
 from sre.settings.notify import ChannelSettings, NotifySettings
 from tests.store.samples import message, post
-from tests.support.sinks import FailingSmsSink, RefusingMailSink, silent_server
+from tests.support.providers import Certificate
+from tests.support.sinks import FailingSmsSink, RefusingMailSink, WholeMailSink, hang_up_server, silent_server
 
 pytestmark = pytest.mark.integration
 
@@ -44,9 +49,17 @@ def environ(**urls: str) -> dict[str, str]:
     return {**os.environ, **{f"URL_{name.upper()}": url for name, url in urls.items()}}
 
 
-async def send(url: str, kind: str = "email", timeout: float = GENEROUS) -> DeliveryResult:
+async def send(
+    url: str,
+    kind: str = "email",
+    timeout: float = GENEROUS,
+    environ: Mapping[str, str] | None = None,
+    text: Message | None = None,
+    style: Style = PLAIN,
+) -> DeliveryResult:
     one = channel("x", kind, timeout)
-    return await AppriseSender(environ(x=url))(one, render(message(), one.kind))
+    variables = {**os.environ, **(environ or {}), "URL_X": url}
+    return await AppriseSender(variables)(one, render(text or message(), one.kind, None, style))
 
 
 def workers() -> list[psutil.Process]:
@@ -71,48 +84,137 @@ async def test_an_sms_arrives_as_one_line() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
-@pytest.mark.parametrize(("how", "said"), [(451, "451"), (550, "550"), (535, "535")])
-async def test_a_refused_mail_is_a_failure_in_the_servers_words(how: int, said: str) -> None:
-    with RefusingMailSink(how) as sink:
-        result = await send(sink.channel_url)
-        assert sink.refused >= 1
-        assert sink.mails() == ()
-    assert result.verdict is Verdict.FAILED
-    assert said in result.detail
-    assert "S3cretPassw0rd" not in result.detail
+async def test_each_refusal_of_a_mail_server_has_its_class() -> None:
+    wanted = {
+        421: (Verdict.FAILED, Cause.TRY_LATER),
+        451: (Verdict.FAILED, Cause.TRY_LATER),
+        535: (Verdict.REJECTED, Cause.CREDENTIALS),
+        550: (Verdict.REJECTED, Cause.RECIPIENT),
+        554: (Verdict.REJECTED, Cause.REFUSED),
+    }
+    with ExitStack() as stack:
+        sinks = {how: stack.enter_context(RefusingMailSink(how)) for how in wanted}
+        results = dict(zip(sinks, await asyncio.gather(*(send(s.channel_url) for s in sinks.values())), strict=True))
+        for how, sink in sinks.items():
+            # With a refused password smtplib tries the server's other way to log in.
+            assert sink.refused == (2 if how == 535 else 1)
+            assert sink.mails() == ()
+    for how, result in results.items():
+        assert (result.verdict, result.cause) == wanted[how]
+        assert f"SMTP {how} at " in result.detail
+        assert "S3cretPassw0rd" not in result.detail
 
 
-async def test_a_refused_connection_and_a_server_error_are_failures(free_port: Callable[[], int]) -> None:
-    refused = await send(f"mailto://127.0.0.1:{free_port()}?from=a@localhost&to=b@localhost&mode=insecure")
-    assert refused.verdict is Verdict.FAILED
+async def test_what_was_never_sent_fails_and_is_repeated(free_port: Callable[[], int]) -> None:
+    mail = "mailto://{}?from=a@localhost&to=b@localhost&mode=insecure"
+    with hang_up_server() as rude, FailingSmsSink() as sms:
+        refused, nowhere, cut, failed = await asyncio.gather(
+            send(mail.format(f"127.0.0.1:{free_port()}")),
+            send(mail.format("nowhere.invalid")),
+            send(mail.format(f"127.0.0.1:{rude}")),
+            send(sms.channel_url, "sms"),
+        )
+        assert sms.refused == 1, "the worker does not repeat: the outbox does"
+    assert refused.cause is Cause.UNREACHABLE
     assert "refused" in refused.detail
-    with FailingSmsSink() as sink:
-        failed = await send(sink.channel_url, "sms")
-        assert sink.refused == 1, "the worker does not repeat: the outbox does"
-    assert failed.verdict is Verdict.FAILED
+    assert nowhere.cause is Cause.NO_ADDRESS
+    assert cut.cause is Cause.UNREACHABLE
+    assert failed.cause is Cause.TRY_LATER
     assert "500" in failed.detail
+    assert {one.verdict for one in (refused, nowhere, cut, failed)} == {Verdict.FAILED}
+
+
+async def test_mail_by_tls_and_every_way_it_goes_wrong(
+    certificate: Certificate, certificate_of_another: Certificate
+) -> None:
+    trust = {"SSL_CERT_FILE": str(certificate.file)}
+    with (
+        WholeMailSink(certificate, "starttls") as starttls,
+        WholeMailSink(certificate, "ssl") as implicit,
+        WholeMailSink(certificate_of_another, "starttls") as mismatch,
+        WholeMailSink() as plain,
+    ):
+        results = await asyncio.gather(
+            send(starttls.url(), environ=trust),
+            send(implicit.url(), environ=trust),
+            send(starttls.url()),
+            send(mismatch.url(), environ={"SSL_CERT_FILE": str(certificate_of_another.file)}),
+            send(plain.url("starttls"), environ=trust),
+            send(plain.url("ssl"), environ=trust),
+            send(implicit.url("starttls"), environ=trust, timeout=4),
+        )
+        assert (len(starttls.mails()), len(implicit.mails())) == (1, 1)
+        assert mismatch.mails() == plain.mails() == ()
+    delivered, over_ssl, untrusted, wrong_name, no_starttls, no_ssl, other_kind = results
+    assert delivered.verdict is over_ssl.verdict is Verdict.DELIVERED
+    for one in (untrusted, wrong_name, no_starttls, no_ssl):
+        assert (one.cause, one.verdict) == (Cause.TLS, Verdict.REJECTED), one
+    assert "not valid for 'localhost'" in wrong_name.detail or "Hostname mismatch" in wrong_name.detail
+    # A server that waits for a handshake says nothing: nothing was sent.
+    assert other_kind.verdict is Verdict.FAILED
+
+
+async def test_one_unknown_recipient_of_two_keeps_the_mail_from_both() -> None:
+    with WholeMailSink(refused="gone@example.org") as sink:
+        result = await send(sink.url(cc="gone@example.org"))
+        assert sink.whole == []
+    assert (result.verdict, result.cause) == (Verdict.REJECTED, Cause.RECIPIENT)
+
+
+async def test_a_mail_has_both_parts_and_a_thread_of_its_own() -> None:
+    chinese = replace(message(summary="sim-0 tripped: hang"), facts=(("备注", "温度 95 °C <b>"),))
+    style = Style("zh")
+    with WholeMailSink() as sink:
+        first = await send(sink.url(), text=chinese, style=style)
+        again = await send(sink.url(), text=chinese, style=style)
+        end = await send(sink.url(), text=replace(chinese, event="resolve"), style=style)
+        only_text = await send(sink.url(format="text"), text=chinese, style=style)
+        one, two, three, four = sink.whole
+    assert {r.verdict for r in (first, again, end, only_text)} == {Verdict.DELIVERED}
+    rendered = render(chinese, "email", None, style)
+    assert one["Subject"] == rendered.title == "[紧急] 触发 引擎sim-0(池sim-7b): 引擎挂起"
+    assert one.get_content_type() == "multipart/alternative"
+    plain, html = one.iter_parts()
+    assert plain.get_content().replace("\r", "").rstrip("\n") == rendered.body
+    assert html.get_content().replace("\r", "").rstrip("\n") == rendered.html.rstrip("\n")
+    assert one["Message-ID"] == two["Message-ID"] != three["Message-ID"], "a repetition is shown once"
+    assert one["References"] == three["References"] == f"<{INCIDENT}@incident.sre>"
+    assert one["Auto-Submitted"] == "auto-generated"
+    assert four.get_content_type() == "text/plain"
+    assert max(len(line) for line in one.as_bytes().splitlines()) < 998
 
 
 async def test_a_url_that_is_none_is_impossible() -> None:
     result = await send("nosuchservice://S3cretPassw0rd@host")
-    assert result.verdict is Verdict.IMPOSSIBLE
+    assert (result.verdict, result.cause) == (Verdict.IMPOSSIBLE, Cause.BAD_URL)
     assert "S3cretPassw0rd" not in result.detail
 
 
 async def test_a_missing_secret_is_a_failure_that_may_pass() -> None:
     result = await AppriseSender({})(channel("x", "email"), render(message(), "email"))
-    assert result.verdict is Verdict.FAILED
+    assert (result.verdict, result.cause) == (Verdict.FAILED, Cause.NO_SECRET)
     assert "environment variable URL_X is not set" in result.detail
 
 
-async def test_a_silent_server_is_left_at_the_deadline() -> None:
+async def test_a_silent_server_is_left_before_the_deadline_unsent() -> None:
     with silent_server() as port:
         began = time.monotonic()
         result = await send(f"mailto://127.0.0.1:{port}?from=a@localhost&to=b@localhost&mode=insecure", timeout=3)
         took = time.monotonic() - began
-    assert result.verdict is Verdict.UNKNOWN
+    assert (result.verdict, result.cause) == (Verdict.FAILED, Cause.UNREACHABLE)
     assert took < 3 + 2
     assert workers() == []
+
+
+async def test_a_server_silent_after_the_mail_may_have_it() -> None:
+    class Swallowing(WholeMailSink):
+        async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+            await asyncio.Event().wait()
+            return "250 OK"
+
+    with Swallowing() as sink:
+        result = await send(sink.url(), timeout=4)
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, Cause.OUTCOME_UNKNOWN)
 
 
 async def test_a_cancelled_delivery_leaves_no_process(wait_until_async: Until) -> None:

@@ -13,7 +13,8 @@ class Task:
 
     mode: str
     url: str
-    timeout_seconds: float
+    deadline_monotonic: float
+    """CLOCK_MONOTONIC at which the parent kills this process; the clock is the same for both."""
     title: str = ""
     body: str = ""
     html: str = ""
@@ -28,7 +29,7 @@ def task_from_json(document: Mapping[str, Any]) -> Task:
     return Task(
         mode=document["mode"],
         url=document["url"],
-        timeout_seconds=float(document["timeout_seconds"]),
+        deadline_monotonic=float(document["deadline_monotonic"]),
         title=document.get("title", ""),
         body=document.get("body", ""),
         html=document.get("html", ""),
@@ -40,9 +41,10 @@ def task_from_json(document: Mapping[str, Any]) -> Task:
 
 
 class Desk:
-    """Holds the task of this process."""
+    """Holds the task of this process, and when its plugin must have ended to be heard."""
 
     task: Task = Task("check", "", 0.0)
+    ends_monotonic: float = 0.0
 
 
 DESK = Desk()

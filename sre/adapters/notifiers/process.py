@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +95,8 @@ class AppriseSender:
     async def _run(
         self, task: dict[str, Any], url: str, timeout_seconds: float
     ) -> tuple[DeliveryResult, dict[str, Any]]:
-        line = json.dumps({**task, "url": url, "timeout_seconds": timeout_seconds}).encode() + b"\n"
+        deadline = time.monotonic() + timeout_seconds
+        line = json.dumps({**task, "url": url, "deadline_monotonic": deadline}).encode() + b"\n"
         secrets = secrets_of_url(url)
         try:
             process = await asyncio.create_subprocess_exec(

@@ -10,7 +10,7 @@ from sre.notify.languages import Language
 from sre.notify.renderer import ChannelTemplates
 from sre.notify.samples import sms_problem
 from sre.notify.templates import FORMS, MOST_CHARACTERS, Form, Template, parse
-from sre.settings.notify import ChannelSettings, NotifySettings
+from sre.settings.notify import ChannelSettings, NotifySettings, TemplateSettings
 
 
 def load_templates(settings: NotifySettings) -> ChannelTemplates:
@@ -21,8 +21,7 @@ def load_templates(settings: NotifySettings) -> ChannelTemplates:
         ConfigError: With one sentence per problem: the place in the file, and what to write instead.
     """
     loader = _Loader()
-    for form in FORMS:  # also where no channel uses it: what is configured must be good
-        path = getattr(settings.templates, form)
+    for form, path in _paths(settings.templates).items():  # also where no channel uses it: it must be good
         if path is not None:
             loader.template(path, form, f"notify.templates.{form}", settings.language)
     found = {
@@ -33,6 +32,10 @@ def load_templates(settings: NotifySettings) -> ChannelTemplates:
     return {name: templates for name, templates in found.items() if templates}
 
 
+def _paths(templates: TemplateSettings) -> dict[Form, str | None]:
+    return {"sms": templates.sms, "title": templates.title, "text": templates.text, "html": templates.html}
+
+
 class _Loader:
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -41,7 +44,7 @@ class _Loader:
         language = channel.language or settings.language
         found: dict[str, Template] = {}
         for form in FORMS:
-            own, common = getattr(channel.template, form), getattr(settings.templates, form)
+            own, common = _paths(channel.template)[form], _paths(settings.templates)[form]
             if form == "sms" and channel.kind != "sms" and own is None:
                 continue  # the common one need not suit the language of a channel that never uses it
             setting = f"notify.channels[{index}].template.{form}" if own else f"notify.templates.{form}"

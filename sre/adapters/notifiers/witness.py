@@ -7,6 +7,7 @@ the documented ``response`` hook of requests, and as the exception.
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import ssl
@@ -108,7 +109,8 @@ def request_outcome(error: requests.RequestException) -> Outcome:
     found = connection_cause(error)
     if found is not None:
         return Outcome(found, text)
-    if isinstance(error, requests.ConnectTimeout | requests.exceptions.ProxyError):
+    tunnel = isinstance(error, requests.exceptions.ProxyError) and "Tunnel" in text  # the proxy itself said no
+    if isinstance(error, requests.ConnectTimeout) or tunnel:
         return Outcome(Cause.UNREACHABLE, text)
     if isinstance(error, requests.ReadTimeout):
         return Outcome(Cause.OUTCOME_UNKNOWN, "no answer in time; it may have arrived")
@@ -117,15 +119,18 @@ def request_outcome(error: requests.RequestException) -> Outcome:
 
 def connection_cause(error: BaseException) -> Cause | None:
     """Return why no connection came about; None when one did, or nothing says."""
-    for one in _chain(error):
+    chain = list(_chain(error))
+    if any(isinstance(one, urllib3.exceptions.ProtocolError | http.client.RemoteDisconnected) for one in chain):
+        return None  # it broke while it was used; urllib3 calls that a failure of the proxy where there is one
+    for one in chain:
         if isinstance(one, socket.gaierror | urllib3.exceptions.NameResolutionError):
             return Cause.NO_ADDRESS
         if isinstance(one, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return Cause.UNREACHABLE  # it hung up in the handshake
-        if isinstance(one, ssl.SSLError) and "timed out" not in str(one):
+        if isinstance(one, ssl.SSLError | ssl.CertificateError) and "timed out" not in str(one):
             return Cause.TLS
-        if isinstance(one, ssl.CertificateError):
-            return Cause.TLS
+        if isinstance(one, TimeoutError) and "handshake" in str(one):
+            return Cause.UNREACHABLE
         if isinstance(one, ConnectionRefusedError | urllib3.exceptions.NewConnectionError):
             return Cause.UNREACHABLE
     return None

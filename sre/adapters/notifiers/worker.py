@@ -2,10 +2,10 @@
 One delivery, then the end: ``python -m sre.adapters.notifiers.worker``.
 
 Wire: one line of JSON on stdin, ``{"mode": "send"|"check", "url": …, "title": …, "body": …, "html": …, "tone": …,
-"key": …, "act": …, "parameters": {…}, "timeout_seconds": …}``; one line of JSON on stdout, ``{"cause": …, "detail": …,
-"retry_after_seconds": …}`` with the cause null when delivered (check: also ``"targets"``, ``"clear_password"`` and
-``"shown"``, the URL without secrets). Then it waits to be killed, so that its process group still exists when its
-parent kills it. When stdin ends first, the parent is gone: the worker and its group end at once.
+"key": …, "act": …, "parameters": {…}, "deadline_monotonic": …}``; one line of JSON on stdout, ``{"cause": …,
+"detail": …, "retry_after_seconds": …}`` with the cause null when delivered (check: also ``"targets"``,
+``"clear_password"`` and ``"shown"``, the URL without secrets). Then it waits to be killed, so that its process group
+still exists when its parent kills it. When stdin ends first, the parent is gone: the worker and its group end at once.
 
 Why a process: Apprise gives a call that takes too long up but not its thread, and hung threads fill a pool that other
 deliveries need. The URL comes by stdin because arguments and environment can be read by others.
@@ -31,6 +31,12 @@ LAST_RESORT_SECONDS = 30
 
 INNER_SHARE = 0.9
 """Apprise's own time limit, as a share of the time left: so that it speaks before it is killed."""
+
+PLUGIN_SHARE = 0.8
+"""
+A plugin's own limit, as a share of the time left: what it says of a silence (nothing was sent yet) is more than that
+Apprise gave up.
+"""
 
 LONGEST_CONNECT_SECONDS = 10.0
 """A server that does not take a connection in this time is taken for one that is down."""
@@ -62,7 +68,7 @@ def end_with_parent() -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def deliver(task: Task, began: float) -> dict[str, Any]:
+def deliver(task: Task) -> dict[str, Any]:
     """Carry out one task; return the answer to send back."""
     # Loopback is never reached through a proxy.
     for name in ("NO_PROXY", "no_proxy"):
@@ -86,23 +92,26 @@ def deliver(task: Task, began: float) -> dict[str, Any]:
     if service is None:
         return _answer(Cause.BAD_URL, said.detail() or "Apprise knows no service for this URL")
     if task.mode == "check":
-        return _answer(None, said.detail()) | {
+        doubts = "; ".join(filter(None, (said.detail(), _not_meant(service))))
+        return _answer(None, doubts) | {
             "targets": _recipients(service),
             "shown": service.url(privacy=True),
             "clear_password": _password_in_clear(service),
         }
-    left = task.timeout_seconds - (time.monotonic() - began)
-    return _send(service, task, scheme, said, left * INNER_SHARE)
+    return _send(service, task, scheme, said)
 
 
-def _send(service: Any, task: Task, scheme: str, said: _Said, limit: float) -> dict[str, Any]:
+def _send(service: Any, task: Task, scheme: str, said: _Said) -> dict[str, Any]:
     import apprise
 
     from sre.adapters.notifiers.witness import WITNESS
 
-    # Four seconds for an answer, Apprise's default, is less than what a mail server takes to look a sender up.
-    service.socket_connect_timeout = min(LONGEST_CONNECT_SECONDS, max(0.5, limit))
-    service.socket_read_timeout = max(0.5, limit)
+    now = time.monotonic()
+    left = max(0.5, task.deadline_monotonic - now)
+    DESK.ends_monotonic = now + left * PLUGIN_SHARE
+    # Apprise's default, four seconds for an answer, is less than what some providers take on a bad day.
+    service.socket_connect_timeout = min(LONGEST_CONNECT_SECONDS, left * PLUGIN_SHARE)
+    service.socket_read_timeout = left * PLUGIN_SHARE
     # Our mail plugin takes the HTML part from the task; another mail service gets it as its body.
     as_html = bool(task.html) and scheme not in MAIL_OF_OURS
     services = apprise.Apprise(asset=service.asset)
@@ -113,7 +122,7 @@ def _send(service: Any, task: Task, scheme: str, said: _Said, limit: float) -> d
         notify_type=task.tone,
         body_format="html" if as_html else "text",
         interpret_escapes=False,
-        timeout=max(0.5, limit),
+        timeout=left * INNER_SHARE,
     )
     status = apprise.AppriseResultStatus
     if result.status == status.TIMEOUT:
@@ -135,9 +144,17 @@ def _recipients(service: Any) -> int:
     return len(targets) if sms and targets is not None else len(service)
 
 
+def _not_meant(service: Any) -> str:
+    """Return what a service understood otherwise than it was meant; "" where nothing is."""
+    odd = [topic for topic in getattr(service, "topics", None) or [] if str(topic).isdigit()]
+    return "; ".join(f"{topic} is no phone number (AWS would make a topic of this name); write +, country code and"
+                     " number" for topic in odd)  # fmt: skip
+
+
 def _password_in_clear(service: Any) -> bool:
     """Whether a password would be sent to another machine without TLS."""
-    clear = getattr(service, "secure_mode", None) == "insecure" or getattr(service, "secure", True) is False
+    mode = getattr(service, "secure_mode", None)
+    clear = mode == "insecure" if mode else bool(getattr(service, "protocol", None)) and not service.secure
     host = getattr(service, "smtp_host", None) or service.host
     return bool(clear and service.password and host not in ("127.0.0.1", "localhost", "::1"))
 
@@ -151,12 +168,12 @@ def _answer(cause: Cause | None, detail: str, retry_after_seconds: float | None 
 
 
 def main() -> None:
-    began = time.monotonic()
     task = task_from_json(json.loads(sys.stdin.buffer.readline()))
-    signal.alarm(int(task.timeout_seconds) + LAST_RESORT_SECONDS)
+    left = max(0.0, task.deadline_monotonic - time.monotonic())
+    signal.alarm(int(left) + LAST_RESORT_SECONDS)
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        answer = deliver(task, began)
+        answer = deliver(task)
     except Exception as error:  # noqa: BLE001 - the boundary of this process: whatever a plugin raises is its answer
         answer = _answer(Cause.LOCAL, f"{type(error).__name__}: {error}")
     os.write(1, json.dumps(answer).encode() + b"\n")

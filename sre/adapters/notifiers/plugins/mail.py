@@ -37,6 +37,12 @@ class _Session:
     step: str = "connect"
     server: smtplib.SMTP | None = None
 
+    def enter(self, step: str) -> None:
+        """Begin a step; a silence in it lasts at most to the plugin's end."""
+        self.step = step
+        if self.server is not None and self.server.sock is not None:
+            self.server.sock.settimeout(left_seconds())
+
     def end(self) -> None:
         """Say good-bye, briefly; how the server takes it changes nothing."""
         if self.server is None:
@@ -46,6 +52,11 @@ class _Session:
                 self.server.sock.settimeout(GOODBYE_SECONDS)
                 self.server.quit()
         self.server.close()
+
+
+def left_seconds() -> float:
+    """Return the time a silence of the server may last now."""
+    return max(0.2, DESK.ends_monotonic - time.monotonic())
 
 
 class NotifyMail(NotifyEmail):  # type: ignore[misc]
@@ -74,23 +85,23 @@ class NotifyMail(NotifyEmail):  # type: ignore[misc]
         """Hand ``message`` over, to all its recipients or to none; when this returns, the server has accepted it."""
         server = session.server = self._connected()
         if self.secure_mode == "starttls":
-            session.step = "starttls"
+            session.enter("starttls")
             server.starttls(context=self._trust())
         if self.user and self.password:
-            session.step = "login"
+            session.enter("login")
             server.login(self.user, self.password)
-        session.step = "sender"
+        session.enter("sender")
         server.ehlo_or_helo_if_needed()
         _accepted(server.mail(self.from_addr[1]))
-        session.step = "recipient"
+        session.enter("recipient")
         for recipient in [*(address for _, address in self.targets), *self.cc, *self.bcc]:
             _accepted(server.rcpt(recipient))
-        session.step = "data"
+        session.enter("data")
         _accepted(server.data(message.as_bytes()))
 
     def _connected(self) -> smtplib.SMTP:
-        """Return an open session. Its own limit bounds a silence; the delivery's deadline bounds the whole."""
-        limit = max(self.socket_connect_timeout, self.socket_read_timeout)
+        """Return an open session."""
+        limit = min(self.socket_connect_timeout, left_seconds())
         if self.secure_mode == "ssl":
             return smtplib.SMTP_SSL(self.smtp_host, self.port, timeout=limit, context=self._trust())
         return smtplib.SMTP(self.smtp_host, self.port, timeout=limit)
