@@ -6,7 +6,6 @@ from functools import partial
 
 from sre.metrics import dcgm, own, vllm
 from sre.metrics.types import Exporter
-from sre.monitoring import records_resource
 from sre.monitoring.levels import INSTANCE, NODE
 from sre.monitoring.model import Alert, Dimension, Input, Raw, Scenario, Severity, Steady
 from sre.monitoring.promql import (
@@ -24,7 +23,7 @@ from sre.monitoring.promql import (
     with_node,
 )
 from sre.monitoring.recorded import Recorded, up_of
-from sre.monitoring.records_resource import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD
+from sre.monitoring.records_gpu import WINDOW, XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD
 from sre.monitoring.resource_scenarios import (
     CARD,
     card_errors_scenario,
@@ -246,8 +245,8 @@ def _new_xid(recorded: Recorded, xids: tuple[int, ...], kind: str) -> Expr:
     an exporter came back whose card was meanwhile seen by the guard, which had not seen that XID.
     """
     last = recorded("gpu:xid:last")
-    before = over_time("max_over_time", last, "1h", offset=records_resource.WINDOW)
-    changed = compare(over_time("changes", last, records_resource.WINDOW), ">", 0)
+    before = over_time("max_over_time", last, "1h", offset=WINDOW)
+    changed = compare(over_time("changes", last, WINDOW), ">", 0)
     counted = compare(recorded(f"gpu:xid_{kind}:increase5m"), ">", 0)
     new = either(unless(changed, equal_to(last, before)), counted)
     return both(either(*(compare(last, "==", xid) for xid in xids)), new)

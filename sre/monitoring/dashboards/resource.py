@@ -9,7 +9,7 @@ from sre.monitoring.dashboards.model import Dashboard, Kind, Limit, Panel, Query
 from sre.monitoring.dashboards.sources import Sources, job_variable, labels, legend, matcher, node_variable
 from sre.monitoring.levels import DEVICE, GPU, INSTANCE, JOB
 from sre.monitoring.promql import Expr
-from sre.monitoring.records_resource import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD
+from sre.monitoring.records_gpu import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD
 
 UID = "sre-resource"
 NO_DEVICE = "no such device"
