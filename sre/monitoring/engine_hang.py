@@ -35,13 +35,23 @@ from sre.settings.monitoring import MonitoringSettings
 
 ENGINE_NAME = "engine"
 _ENGINE = (NODE, MODEL_NAME, ENGINE_NAME)
+_TOLD_SECONDS = 30
+"""A hang counts for so long after its end, or four scrapes if that is longer: the guard ends it by a restart after half
+a minute, before ``for`` is over and Alertmanager has waited for others of its group."""
 
 
 def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
     """Labels: node, model_name, and engine: its name at the guard, or its address."""
     age = selection.gauge(own.ENGINE_STEP_AGE_SECONDS)
     in_flight = selection.gauge(own.ENGINE_IN_FLIGHT)
-    stuck = both(compare(age, ">", settings.thresholds.engine_stuck_seconds), compare(in_flight, ">", 0))
+    told = records_engine.at_least_four_scrapes(selection, _TOLD_SECONDS)
+    stuck = both(
+        compare(
+            selection.over_time("max_over_time", own.ENGINE_STEP_AGE_SECONDS, told),
+            ">", settings.thresholds.engine_stuck_seconds,
+        ),
+        compare(selection.over_time("max_over_time", own.ENGINE_IN_FLIGHT, told), ">", 0),
+    )  # fmt: skip
     of_guard = present_by(with_node(relabelled(stuck, MODEL_NAME, POOL)), *_ENGINE)
     knows_steps = sum_by(relabelled(age, MODEL_NAME, POOL), MODEL_NAME)
     counts = sum_by(relabelled(in_flight, MODEL_NAME, POOL), MODEL_NAME)
@@ -86,7 +96,7 @@ def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
                     Steady(3), Steady(3), Steady(0),
                 ),
             ),
-            fires_after="1m", resolves_after="1m",
+            fires_after="1m", resolves_after="2m",
             labels={NODE: "n1", MODEL_NAME: "m", ENGINE_NAME: "e0"},
         ),
     )  # fmt: skip

@@ -44,7 +44,12 @@ FLAT_SECONDS = 60
 
 def flat_window(selection: Selection) -> str:
     """Range over which steps are counted: a minute, or four scrapes if that is longer."""
-    longest = max(FLAT_SECONDS, math.ceil(RANGE_SCRAPES * selection.scrape_interval_seconds))
+    return at_least_four_scrapes(selection, FLAT_SECONDS)
+
+
+def at_least_four_scrapes(selection: Selection, seconds: int) -> str:
+    """A range of ``seconds``, or of four scrapes if that is longer."""
+    longest = max(seconds, math.ceil(RANGE_SCRAPES * selection.scrape_interval_seconds))
     return f"{longest // 60}m" if longest % 60 == 0 else f"{longest}s"
 
 
