@@ -18,7 +18,7 @@ help:
 	@echo "make test-fast  the tests that start no real process (ARGS='tests/settings -k ...')"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      measure speeds; prints figures, judges nothing"
-	@echo "make setup      .venv, Debian's prometheus and alertmanager, .venv-vllm"
+	@echo "make setup      .venv, Debian's prometheus and alertmanager, TypeScript, .venv-vllm"
 	@echo "make docs       write what is generated: sections of README.md, the dashboards"
 	@echo "make clean      remove caches; distclean: the environments, too"
 
