@@ -292,6 +292,12 @@ def _checks() -> Iterator[Check]:
         "A counter without traffic may be absent in peace: the alert fires while all is well.",
         "Ask for absence of up only, or: absent_over_time(x[15m]) and on () up{…} == 1.",
     )
+    yield Check(
+        "expression/down-without-absent",
+        warning,
+        "When all targets leave discovery, sum(up) is empty and never 0: the outage stays quiet.",
+        "Join it with or absent(up{…}), or give absence an alert of its own.",
+    )
 
     # ---- Alerts
     yield Check(

@@ -12,7 +12,7 @@ from sre.monitoring.lint.findings import LintOptions
 from sre.monitoring.lint.syntax import Node
 
 LONGEST_MODEL_TOKENS = 1_000_000
-_COUNTER_ENDINGS = ("_total", "_bucket", "_count", "_sum")
+COUNTER_ENDINGS = ("_total", "_bucket", "_count", "_sum")
 _PREFIXES = (VLLM_PREFIX, "DCGM_", "node_", "envoy_", "sre_", "scrape_")
 
 
@@ -79,7 +79,7 @@ class Names:
             return SampleType.COUNTER
         if ":" in name and not self.vllm_name(name).startswith(VLLM_PREFIX):
             return SampleType.UNKNOWN
-        return SampleType.COUNTER if name.endswith(_COUNTER_ENDINGS) else SampleType.UNKNOWN
+        return SampleType.COUNTER if name.endswith(COUNTER_ENDINGS) else SampleType.UNKNOWN
 
     def edges(self, metric: Metric) -> tuple[float, ...]:
         """Bucket edges in force; empty where they are not known."""

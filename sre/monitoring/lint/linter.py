@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from sre.monitoring.lint.report import Comment, Report, Span, comments, silenced
 from sre.monitoring.lint.rulefile import Group, Rule, read_groups
 from sre.monitoring.lint.subject import Role, Subject, Tools
 from sre.monitoring.lint.syntax import Parsed, Problem, parse
+
+_ABSENT_UP = re.compile(r"\babsent(_over_time)?\s*\(\s*up\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,8 @@ def _records(read: Iterable[_Read]) -> list[Rule]:
 def _seen(read: Iterable[_Read]) -> on_rules.Seen:
     names = frozenset(rule.name.value for rule in _records(read))
     levels = frozenset(name.split(":", 1)[0] for name in names if name.count(":") == 2)
-    return on_rules.Seen(levels=levels, records=names)
+    watched = any(_ABSENT_UP.search(rule.expr.value) for one in read for group in one.groups for rule in group.rules)
+    return on_rules.Seen(levels=levels, records=names, absence_is_watched=watched)
 
 
 def _tools(read: list[_Read], options: LintOptions) -> Tools:
@@ -160,7 +164,7 @@ def _rules(one: _Read, tools: Tools, seen: on_rules.Seen) -> None:
         for rule in group.rules:
             report.silenced = one.silenced.get(id(rule.node), frozenset())
             on_rules.check_rule(rule, report, seen)
-            subject = _subject(rule, report, tools)
+            subject = _subject(rule, report, tools, seen)
             labels: Labels | None = None
             if subject is not None:
                 expressions(subject)
@@ -176,13 +180,23 @@ def _rules(one: _Read, tools: Tools, seen: on_rules.Seen) -> None:
     report.silenced = frozenset()
 
 
-def _subject(rule: Rule, report: Report, tools: Tools) -> Subject | None:
+def _subject(rule: Rule, report: Report, tools: Tools, seen: on_rules.Seen) -> Subject | None:
     found = tools.parse(rule.expr.value)
     if isinstance(found, Problem):
         report.add("expression/syntax", rule.expr.node, f"{rule.what}: {found.message}")
         return None
     role = Role.ALERT if rule.is_alert else Role.RECORD
-    return Subject(found, rule.expr.node, rule.what, role, report, tools, rule.for_seconds, rule.keep_firing_seconds)
+    return Subject(
+        found,
+        rule.expr.node,
+        rule.what,
+        role,
+        report,
+        tools,
+        rule.for_seconds,
+        rule.keep_firing_seconds,
+        seen.absence_is_watched,
+    )
 
 
 def expressions(subject: Subject) -> None:

@@ -29,6 +29,7 @@ def check(subject: Subject) -> None:
     if len(burns) >= 1:
         _burning(subject, burns)
     _absence(subject)
+    _down(subject)
     _fragile(subject)
 
 
@@ -113,6 +114,23 @@ def _absence(subject: Subject) -> None:
                     f"{node.function}({selector.name}) may be absent in peace",
                     selector.name,
                 )
+
+
+def _down(subject: Subject) -> None:
+    """``sum(up) == 0``, while no linted rule asks whether there is any target."""
+    if subject.absence_is_watched:
+        return
+    for node, _ in subject.parsed.nodes:
+        found = comparison(node)
+        if found is None or found[1] not in ("==", "<", "<="):
+            continue
+        summed = isinstance(found[0], Aggregate) and found[0].operator in ("sum", "count", "max")
+        if summed and {selector.name for selector in selectors_in(found[0])} == {"up"} and not _per_target(found[0]):
+            subject.note("expression/down-without-absent", "says nothing when no target is left", "up")
+
+
+def _per_target(node: Node) -> bool:
+    return isinstance(node, Aggregate) and "instance" in node.labels
 
 
 def _with_up(subject: Subject, index: int) -> bool:

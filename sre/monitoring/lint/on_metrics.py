@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sre.metrics.catalogue import CATALOGUE, VLLM_PREFIX
 from sre.metrics.types import Exporter, Kind, Metric
-from sre.monitoring.lint.known import SampleType
+from sre.monitoring.lint.known import COUNTER_ENDINGS, SampleType
 from sre.monitoring.lint.subject import Role, Subject, comparison
 from sre.monitoring.lint.syntax import (
     VARIABLE,
@@ -185,6 +185,8 @@ def _counter(subject: Subject, index: int, selector: Selector) -> None:
                 used = used or operator not in ("and", "or", "unless")
             case Negative():
                 used = True
+    if subject.role is Role.RECORD and subject.what.endswith(COUNTER_ENDINGS):
+        return  # it says that it is a counter; what takes its rate is told of the sum
     metric = names.metric(selector.name)
     if used or subject.role is not Role.RECORD:
         kind = "a histogram's counter" if metric is not None and metric.kind is Kind.HISTOGRAM else "a counter"

@@ -40,6 +40,7 @@ class Seen:
     rules: dict[tuple[object, ...], str] = field(default_factory=dict)
     levels: frozenset[str] = frozenset()
     records: frozenset[str] = frozenset()
+    absence_is_watched: bool = False
 
 
 def check_group(group: Group, report: Report) -> None:
@@ -164,8 +165,10 @@ def check_runbook(rule: Rule, labels: Labels | None, report: Report) -> None:
     url = rule.annotations.get("runbook_url")
     if url is None or not url.value.strip() or "{{" in url.value:
         return
-    split = urlsplit(url.value.strip()) if "[" not in url.value else None
-    if split is None:
+    try:
+        split = urlsplit(url.value.strip())
+    except ValueError:
+        report.add("alert/runbook-url", url.node, f"{rule.what}: {brief(url.value)} is no address")
         return
     if (
         split.fragment

@@ -47,7 +47,7 @@ class Subject:
         node: The scalar it is written in.
         what: How messages call its owner: ``alert VllmDown``.
         for_seconds: Of an alert; None where not stated.
-        severity: Of an alert.
+        absence_is_watched: Some linted rule asks for ``absent(up)``.
     """
 
     parsed: Parsed
@@ -58,9 +58,14 @@ class Subject:
     tools: Tools
     for_seconds: float | None = None
     keep_firing_seconds: float | None = None
+    absence_is_watched: bool = True
+    _noted: set[tuple[str, str]] = field(default_factory=set)
 
     def note(self, check: str, message: str, needle: str = "", remedy: str = "") -> None:
-        """Report at the expression, or at the piece ``needle`` of it."""
+        """Report at the expression, or at the piece ``needle`` of it; the same thing once."""
+        if (check, message) in self._noted:
+            return
+        self._noted.add((check, message))
         self.report.add(check, self.node, f"{self.what}: {message}", remedy=remedy, needle=needle)
 
 

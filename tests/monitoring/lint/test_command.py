@@ -68,7 +68,7 @@ def test_the_text_is_a_compilers(run: Run) -> None:
     done = run(ERROR)
     first, remedy = done.out.splitlines()
     assert first.startswith(f"{ERROR}:")
-    assert ": error: alert ExampleAlert: == 0 never holds" in first
+    assert ": error: alert ExampleAlert: == 2 never holds" in first
     assert first.endswith("[expression/impossible]")
     assert remedy.startswith("    ")
     assert done.err.strip() == "1 file: 1 error"

@@ -26,7 +26,7 @@ QUANTILE = "histogram_quantile(0.99, sum by (le, model_name) (rate(vllm:{family}
         "/ (sum by (job) (rate(http_requests_total[5m])) > 0) > 0.05",
         "time() - sre_guard_last_tick_timestamp_seconds > 60",
         "avg_over_time(vllm:kv_cache_usage_perc[10m]) > 0.95",
-        "count by (job) (up == 1) < 2",
+        "count by (job) (up == 1) < 2 or absent(up)",
         "vllm:num_requests_waiting > 2 * vllm:num_requests_running",
         "(sre_chaos_faults_active unless on (instance) sre_guard_paused == 1) > 0",
         "count(count by (instance) (vllm:prompt_tokens_total)) < 3",
@@ -54,7 +54,7 @@ def test_nothing_is_found_in(expr: str) -> None:
         ("sum by (job) (rate(a_total[5m])) > on (node) sum by (job) (rate(b_total[5m]))", "expression/label-stripped"),
         ("max by (model_name) (vllm:num_requests_running{reason='x'}) > 1", "expression/unknown-label"),
         ("foreign_value != 0 and 1 - a / rate(b_total[5m]) != 0", "expression/nan-not-equal"),
-        ("sum by (job) (container_memory_rss) / container_spec_memory_limit_bytes > 0.9", "expression/unguarded-division"),
+        ("container_memory_rss / container_spec_memory_limit_bytes > 0.9", "expression/unguarded-division"),
         ("foreign{job=~'^a$'} > 1", "expression/needless-regex"),
         ("sort_by_label(foreign, 'job') > 1", "expression/grammar"),
         ("foreign[5m:] > 1", "expression/syntax"),
@@ -178,7 +178,8 @@ def test_impossible_burn_rows(factor: str, objective: str, refused: bool) -> Non
 
 
 def test_a_budget_recorded_as_a_series_is_a_burn_threshold_too() -> None:
-    expr = "slo:errors:ratio_rate1h > 14.4 * slo:error_budget:ratio and slo:errors:ratio_rate5m > 14.4 * slo:error_budget:ratio"
+    threshold = "> 14.4 * slo:error_budget:ratio"
+    expr = f"slo:errors:ratio_rate1h {threshold} and slo:errors:ratio_rate5m {threshold}"
     assert checks(alert(expr)) == ["expression/low-traffic-guard"]
     assert alert(f"{expr} and on (slo) slo:errors:increase1h >= 5") == []
 

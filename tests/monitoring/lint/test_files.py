@@ -60,7 +60,7 @@ def test_a_dashboard_in_a_config_map() -> None:
     text = f"apiVersion: v1\nkind: ConfigMap\ndata:\n  board.json: |\n{body}\n"
     plain = places(DASHBOARD)
     assert [(line + 4, column + 4, check) for line, column, check in plain] == places(text)
-    assert {one for one in checks(lint(wrapped("ConfigMap", "a.json", DASHBOARD), "x"))} == {"dashboard/unit"}
+    assert set(checks(lint(wrapped("ConfigMap", "a.json", DASHBOARD), "x"))) == {"dashboard/unit"}
 
 
 def test_a_dashboard_as_grafanas_api_gives_it() -> None:
@@ -95,7 +95,8 @@ def test_too_much_text_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("groups:\n  - name: a\n   rules: []\n", 3), ("groups: [\n", 2), ('{"panels": [}', 1), ("groups:\n\t- name: a\n", 2),
+    [("groups:\n  - name: a\n   rules: []\n", 3), ("groups: [\n", 2), ('{"panels": [}', 1),
+     ("groups:\n\t- name: a\n", 2),
      ('{"panels": [1,\n 2', 2), ("groups: *nothing\n", 1), ("groups: a\x07\n", 1)],
 )  # fmt: skip
 def test_broken_text_is_a_finding_with_its_place(text: str, line: int) -> None:
@@ -166,13 +167,20 @@ def test_many_findings_are_cut_off_and_say_so() -> None:
     assert any("only the first 10,000" in one.message for one in found)
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "//]", "[", "#", "runbooks/"])
+def test_any_address_of_a_runbook(url: str) -> None:
+    text = RULES.replace("https://example.org/ExampleAlert.md", repr(url))
+    assert {"alert/runbook-url", "alert/runbook-file"} & set(checks(lint(text, "file", LintOptions(runbooks={}))))
+
+
 # ---- Any text -------------------------------------------------------------------------------------------------------
 
 WORDS = [
-    "groups:", "- name: a", "rules:", "- alert: A", "- record: a:b:c", "expr:", "up == 0", "for: 5m", "labels:", "{", "}",
-    "[", "]", '"', "'", "|", ">", "&a", "*a", "<<: *a", "{{ $labels.x }}", "{{", "sum by (a) (rate(x[5m]))", ",", ":",
-    "annotations:", "\n", "\n  ", "\n    ", "\n      ", "kind: PrometheusRule", "spec:", "---\n", "# sre-lint: disable=x",
-    "panels:", '"panels": [', '"targets"', '"expr": "up"', "templating:", "null", "5", "kind: ConfigMap", "data:",
+    "groups:", "- name: a", "rules:", "- alert: A", "- record: a:b:c", "expr:", "up == 0", "for: 5m",
+    "labels:", "{", "}", "[", "]", '"', "'", "|", ">", "&a", "*a", "<<: *a", "{{ $labels.x }}", "{{",
+    "sum by (a) (rate(x[5m]))", ",", ":", "annotations:", "\n", "\n  ", "\n    ", "\n      ",
+    "kind: PrometheusRule", "spec:", "---\n", "# sre-lint: disable=x", "panels:", '"panels": [', '"targets"',
+    '"expr": "up"', "templating:", "null", "5", "kind: ConfigMap", "data:",
 ]  # fmt: skip
 
 
@@ -230,7 +238,15 @@ def test_any_expression_is_answered(expr: str) -> None:
 
 # ---- Comments -------------------------------------------------------------------------------------------------------
 
-TWO = "groups:\n  - name: a\n    rules:\n{first}      - alert: First\n        expr: up == 2\n{second}      - alert: Second\n        expr: up == 2\n"
+TWO = """\
+groups:
+  - name: a
+    rules:
+{first}      - alert: First
+        expr: up == 2
+{second}      - alert: Second
+        expr: up == 2
+"""
 ONLY = LintOptions(only=frozenset({"expression/impossible", "file/disable-comment"}))
 COMMENT = "# sre-lint: disable=expression/impossible a test of the guard\n"
 

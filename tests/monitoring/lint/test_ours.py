@@ -1,0 +1,31 @@
+"""What is generated and committed passes the lint, together with its runbooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sre.monitoring.lint import File, LintOptions, NotRules, Severity, lint_files
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_our_rules_and_dashboards_pass() -> None:
+    paths = sorted([*(ROOT / "alerts").glob("*.yml"), *(ROOT / "dashboards").glob("*.json")])
+    assert len({path.suffix for path in paths}) == 2
+    runbooks = {page.name: page.read_text("utf-8") for page in (ROOT / "runbooks").glob("*.md")}
+    files = [File(f"{path.parent.name}/{path.name}", path.read_text("utf-8")) for path in paths]
+    results = lint_files(files, LintOptions(runbooks=runbooks))
+    assert not any(isinstance(result, NotRules) for result in results)
+    found = [one for result in results if not isinstance(result, NotRules) for one in result]
+    assert [one for one in found if one.severity is not Severity.INFO] == []
+    # One pattern serves one status or several, as the settings say; with one it could be an equality.
+    assert {one.check for one in found} <= {"expression/needless-regex"}
+
+
+def test_the_lint_would_find_a_renamed_metric_in_them() -> None:
+    path = ROOT / "alerts" / "sre-records.yml"
+    text = path.read_text("utf-8")
+    assert "vllm:kv_cache_usage_perc" in text
+    (result,) = lint_files([File("rules", text.replace("vllm:kv_cache_usage_perc", "vllm:kv_cache_use"))], LintOptions())
+    assert not isinstance(result, NotRules)
+    assert "expression/unknown-metric" in {one.check for one in result}
