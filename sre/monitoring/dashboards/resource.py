@@ -76,17 +76,12 @@ def _gpu(from_: Sources) -> tuple[Panel | None, ...]:
         parts.lines(
             from_, "gpu-tensor-active", "Tensor cores active", Shown.RATIO, ("gpu:tensor_active:ratio",),
             "Share of cycles in which tensor cores worked: what utilization does not tell. Only dcgm-exporter knows.",
-            "low while batches are large: memory or the host binds.", top=1.0, empty=NO_DEVICE,
+            "low while batches are large: memory or the host binds.", top=1.0, empty=NO_DEVICE, width=12,
         ),
         parts.lines(
             from_, "gpu-nvlink", "NVLink throughput", Shown.BYTES_PER_SECOND, ("gpu:nvlink:bytes_per_second",),
             "Data over all NVLinks of the GPU.", "one GPU of a tensor-parallel group far below the others.",
-            alerts=("GpuNvlinkErrors",), empty=NO_DEVICE,
-        ),
-        parts.lines(
-            from_, "gpu-pcie-replays", "PCIe replays", Shown.PER_SECOND, ("gpu:pcie_replays:rate5m",),
-            "Packets on the PCIe bus that were sent again.", "anything lasting: slot, riser or card.",
-            alerts=("GpuPcieReplays",), empty=NO_DEVICE,
+            alerts=("GpuNvlinkErrors",), empty=NO_DEVICE, width=12,
         ),
     )  # fmt: skip
 
@@ -113,6 +108,13 @@ def _gpu_health(from_: Sources) -> tuple[Panel | None, ...]:
             states=(State(0, "no", "green"), State(1, "held down", "red")), alerts=("GpuThrottled",),
         ),
         parts.lines(
+            from_, "gpu-xid-events", "XID errors in 5 minutes", Shown.COUNT,
+            ("gpu:xid_card:increase5m", "gpu:xid_application:increase5m"),
+            "Events where the exporter counts them, else changes of the last XID: a second one of the same number is "
+            "not seen then.", "any of the card.", legends=("card", "application"), empty="not measured",
+            alerts=("GpuXidFatal", "GpuXidApplication"),
+        ),
+        parts.lines(
             from_, "gpu-count", "GPUs per node", Shown.COUNT, ("node:gpus:count",),
             "GPUs that answer.", "a drop: a card fell off the bus, and may not have been able to report an XID.",
             alerts=("GpuLost", "GpuMetricsMissing"), empty=NO_DEVICE,
@@ -126,6 +128,16 @@ def _gpu_health(from_: Sources) -> tuple[Panel | None, ...]:
             from_, "gpu-row-remap", "Failed row remapping", Shown.COUNT, ("gpu:row_remap_failed:max",),
             "1: a memory row could not be replaced.", "1: the card is to be exchanged.", alerts=("GpuRowRemapFailed",),
             limits=(Limit(1),), empty="not measured",
+        ),
+        parts.lines(
+            from_, "gpu-pcie-replays", "PCIe replays", Shown.PER_SECOND, ("gpu:pcie_replays:rate5m",),
+            "Packets on the PCIe bus that were sent again.", "anything lasting: slot, riser or card.",
+            alerts=("GpuPcieReplays",), empty=NO_DEVICE,
+        ),
+        parts.lines(
+            from_, "gpu-nvlink-errors", "NVLink errors", Shown.PER_SECOND, ("gpu:nvlink_errors:rate5m",),
+            "Errors on the GPU's NVLinks.", "anything lasting: cable, bridge or switch.", alerts=("GpuNvlinkErrors",),
+            empty="not measured",
         ),
     )  # fmt: skip
 
@@ -246,6 +258,8 @@ def _raw(from_: Sources) -> tuple[Panel | None, ...]:
                node.DISK_READS_COMPLETED),
         _rates(from_, "raw-cpu", "CPU time by mode (guard)", Shown.SECONDS, labels(INSTANCE, own.MODE),
                own.HOST_CPU_SECONDS),
+        _gauges(from_, "raw-memory", "Memory available (guard)", Shown.BYTES, labels(INSTANCE),
+                own.HOST_MEMORY_AVAILABLE),
     )  # fmt: skip
 
 
