@@ -11,7 +11,18 @@ from dataclasses import dataclass
 
 from sre.metrics import vllm
 from sre.monitoring.levels import INSTANCE, LEVELS, NODE
-from sre.monitoring.promql import Expr, Selection, at_least, minus, on_each, or_zero, present_by, sum_by, with_node
+from sre.monitoring.promql import (
+    Expr,
+    Selection,
+    among,
+    at_least,
+    minus,
+    on_each,
+    or_zero,
+    present_by,
+    sum_by,
+    with_node,
+)
 
 ENGINE = LEVELS["engine"]
 _INSTANCE = (NODE, INSTANCE)
@@ -29,10 +40,10 @@ def engine_http(selection: Selection, window: str, function: str = "rate") -> Ht
     """Requests per second (``rate``) or in the window (``increase``)."""
     rate = selection.rate if function == "rate" else selection.increase
 
-    def counted(status: str) -> Expr:
-        return sum_by(with_node(rate(vllm.HTTP_REQUESTS, window, f'status=~"{status}"', method="POST")), *_INSTANCE)
+    def counted(*status: str) -> Expr:
+        return sum_by(with_node(rate(vllm.HTTP_REQUESTS, window, among("status", *status), method="POST")), *_INSTANCE)
 
-    judged = counted("2xx|5xx")
+    judged = counted("2xx", "5xx")
     errors, served = or_zero(counted("5xx"), judged), judged
     if selection.supports(vllm.ADMISSION_REJECTIONS):
         shed = or_zero(sum_by(with_node(rate(vllm.ADMISSION_REJECTIONS, window)), *_INSTANCE), judged)

@@ -233,6 +233,13 @@ def le_matcher(edge: float) -> str:
     return f"le={quoted(text)}" if "." in text else f'le=~"{text}(\\\\.0)?"'
 
 
+def among(label: str, *values: str) -> str:
+    """Matcher of plain values: equal to the only one, else a pattern of all."""
+    return (
+        f"{label}={quoted(values[0])}" if len(values) == 1 else f"{label}=~{quoted('|'.join(map(re.escape, values)))}"
+    )
+
+
 # ---- Aggregation ----------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from sre.monitoring.promql import (
     RANGE_SCRAPES,
     Expr,
     Selection,
+    among,
     either,
     max_by,
     or_zero,
@@ -183,7 +184,7 @@ def _errors(selection: Selection) -> Iterable[Record | None]:
     yield from (served, errors)
     yield Record("engine:http_errors:ratio_rate5m", ratio(errors(), served()), "Share of requests that failed.")
     failed = outcomes(selection, "failure")
-    judged = outcomes(selection, "success|failure")
+    judged = outcomes(selection, "success", "failure")
     yield Record(
         "pool:requests_errors:ratio_rate5m",
         ratio(or_zero(failed, judged), judged),
@@ -191,10 +192,9 @@ def _errors(selection: Selection) -> Iterable[Record | None]:
     )
 
 
-def outcomes(selection: Selection, pattern: str, window: str = WINDOW, function: str = "rate") -> Expr:
-    """Requests per second (or in the window) that ended with such an outcome at the gateway, by pool."""
-    taken = selection.rate if function == "rate" else selection.increase
-    return sum_by(taken(own.REQUESTS, window, f'outcome=~"{pattern}"'), POOL)
+def outcomes(selection: Selection, *outcome: str) -> Expr:
+    """Requests per second that ended with such an outcome at the gateway, by pool."""
+    return sum_by(selection.rate(own.REQUESTS, WINDOW, among("outcome", *outcome)), POOL)
 
 
 def _mean(selection: Selection, metric: Metric, *by: str) -> Expr | None:

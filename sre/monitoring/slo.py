@@ -21,6 +21,7 @@ from sre.monitoring.model import Record, Severity
 from sre.monitoring.promql import (
     Expr,
     Selection,
+    among,
     at_least,
     either,
     largest_by,
@@ -172,12 +173,12 @@ def _availability(selection: Selection, window: str, function: str) -> tuple[Exp
     """
     taken = selection.rate if function == "rate" else selection.increase
 
-    def gateway(pattern: str) -> Expr:
-        counted = relabelled(taken(own.REQUESTS, window, f'outcome=~"{pattern}"'), MODEL_NAME, POOL)
+    def gateway(*outcome: str) -> Expr:
+        counted = relabelled(taken(own.REQUESTS, window, among("outcome", *outcome)), MODEL_NAME, POOL)
         return sum_by(counted, MODEL_NAME)
 
     http = engine_http(selection, window, function)
-    judged = gateway("success|failure")
+    judged = gateway("success", "failure")
     given_up = sum_by(taken(vllm.REQUEST_SUCCESS, window, finished_reason="error"), MODEL_NAME)
     failed = or_zero(gateway("failure"), judged)
     return (

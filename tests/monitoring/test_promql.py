@@ -22,6 +22,7 @@ from sre.monitoring.promql import (
     Expr,
     ExpressionError,
     Selection,
+    among,
     at_least,
     avg_by,
     both,
@@ -218,6 +219,12 @@ def test_a_quotient_has_no_value_without_traffic() -> None:
     total = sum_by(ANY.rate(vllm.E2E_REQUEST_LATENCY, "5m", part="sum"), "model_name")
     text = "sum by (model_name) (rate(vllm:e2e_request_latency_seconds_{}[5m]))"
     assert ratio(total, count, Unit.SECONDS).text == f"{text.format('sum')} / ({text.format('count')} > 0)"
+
+
+def test_plain_values_need_no_pattern() -> None:
+    assert among("status", "5xx") == 'status="5xx"'
+    assert among("status", "2xx", "5xx") == 'status=~"2xx|5xx"'
+    assert among("xid", "1.5", "2") == 'xid=~"1\\\\.5|2"'
 
 
 def test_own_edges_decide() -> None:
