@@ -69,10 +69,11 @@ class Rule:
 
 @dataclass(slots=True)
 class Group:
-    """A group. ``interval_seconds`` is None where not stated."""
+    """A group. ``interval_seconds`` is None where not stated; ``labels`` (Prometheus 3) are also in its rules."""
 
     node: yaml.MappingNode
     name: Text
+    labels: dict[str, Text] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     interval_seconds: float | None = None
     interval_node: yaml.Node | None = None
@@ -116,6 +117,7 @@ def read_groups(document: Document, report: Report) -> list[Group]:
         for rule_node in inside:
             rule = _rule(rule_node, document.kind, report)
             if rule is not None:
+                rule.labels = {**group.labels, **rule.labels}
                 group.rules.append(rule)
         if group.name.value and group.name.value in names:
             first, _ = report.source.place(names[group.name.value].start_mark.line, 0)
@@ -149,6 +151,7 @@ def _group(node: yaml.MappingNode, kind: Kind, report: Report) -> Group:
     if interval is not None:
         group.interval_node = interval
         group.interval_seconds = _duration(interval, f"{what}: interval", report)
+    group.labels = _texts(get(node, "labels"), f"{what}: labels", kind, report)
     rules = get(node, "rules")
     if not isinstance(rules, yaml.SequenceNode):
         report.add("file/structure", rules or node, f"{what} has no list of rules")

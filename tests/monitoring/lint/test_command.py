@@ -53,12 +53,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_exit_codes(run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing of rules")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(100 * 2**20)
     assert run(CLEAN).code == 0
     assert run(WARNING).code == 0
     assert run("--strict", WARNING).code == 3
     assert run(ERROR).code == 3
     assert run("notes.txt").code == 2
     assert run("binary").code == 2
+    assert run("huge").code == 2
     assert run("missing.yml", ERROR).code == 1
     assert run(str(tmp_path)).code == 1
     assert run().code == 2

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from sre.monitoring.lint import CHECKS, LintOptions, lint
+from tests.monitoring import promtool
 
 EXAMPLES = Path(__file__).with_name("examples")
 CHECK_IDS = sorted(CHECKS)
+REFUSED = (
+    "file/syntax", "file/structure", "file/unknown-key", "file/duplicate-key", "expression/syntax",
+    "expression/grammar", "expression/experimental-function", "group/newer-key", "group/duplicate", "alert/template",
+)  # fmt: skip
+"""Checks of what Prometheus 2.42 does not load."""
 
 
 def example(check: str, kind: str) -> Path:
@@ -39,6 +45,16 @@ def test_the_failing_example_is_found_by_this_check(check: str) -> None:
 def test_the_passing_example_is_found_by_no_check(check: str) -> None:
     path = example(check, "pass")
     assert lint(path.read_text("utf-8"), path.name, options(check)) == []
+
+
+def test_prometheus_reads_every_passing_rule_file() -> None:
+    verdict = promtool.run("check", "rules", *sorted(EXAMPLES.glob("*/*/pass.yml")))
+    assert verdict.returncode == 0, verdict.output
+
+
+@pytest.mark.parametrize("check", REFUSED)
+def test_prometheus_refuses_what_we_say_it_refuses(check: str) -> None:
+    assert promtool.run("check", "rules", example(check, "fail")).returncode != 0
 
 
 def test_every_folder_of_examples_is_a_check() -> None:

@@ -232,3 +232,19 @@ def test_labels_are_followed_through_records() -> None:
 def test_a_label_in_a_template_must_survive(expr: str, kept: bool) -> None:
     only = LintOptions(only=frozenset({"alert/label-lost"}))
     assert checks(alert(expr, only, summary='"{{ $labels.pod }}"')) == ([] if kept else ["alert/label-lost"])
+
+
+def test_labels_of_a_group_are_those_of_its_rules() -> None:
+    text = (
+        "groups:\n  - name: a\n    labels: {team: x}\n    rules:\n"
+        "      - record: job:errors:rate5m\n        expr: sum by (job) (rate(foreign_total[5m]))\n"
+        "      - record: job:errors:sum\n        expr: sum by (job, team) (job:errors:rate5m{team='x'})\n"
+    )
+    three = LintOptions(prometheus_version=Version(3, 0))
+    assert lint(text, "rules.yml", three) == []
+    assert checks(lint(text, "rules.yml")) == ["group/newer-key"]
+
+
+def test_a_level_of_somebody_else_is_not_judged() -> None:
+    sloth = "groups: [{name: a, rules: [{record: 'slo:sli_error:ratio_rate5m', expr: '%s', labels: {sloth_slo: x}}]}]"
+    assert lint(sloth % "sum(rate(a_total[5m])) / (sum(rate(b_total[5m])) > 0)", "rules.yml") == []

@@ -26,6 +26,8 @@ def test_the_lint_would_find_a_renamed_metric_in_them() -> None:
     path = ROOT / "alerts" / "sre-records.yml"
     text = path.read_text("utf-8")
     assert "vllm:kv_cache_usage_perc" in text
-    (result,) = lint_files([File("rules", text.replace("vllm:kv_cache_usage_perc", "vllm:kv_cache_use"))], LintOptions())
+    (result,) = lint_files(
+        [File("rules", text.replace("vllm:kv_cache_usage_perc", "vllm:kv_cache_use"))], LintOptions()
+    )
     assert not isinstance(result, NotRules)
     assert "expression/unknown-metric" in {one.check for one in result}
