@@ -128,7 +128,7 @@ def _golden(from_: Sources) -> tuple[Panel | None, ...]:
             "Packets the card dropped because the host did not fetch them in time.",
             "anything lasting: packets are sent again, tokens arrive late.",
             limits=(Limit(thresholds.network_receive_missed_errors_per_second, "NodeNetworkMissedErrors"),),
-            empty=NO_DEVICE, height=7,
+            empty="not measured", height=7,
         ),
         parts.lines(
             from_, "nvlink", "NVLink throughput", Shown.BYTES_PER_SECOND, ("gpu:nvlink:bytes_per_second",),

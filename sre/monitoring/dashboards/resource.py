@@ -194,7 +194,7 @@ def _network(from_: Sources) -> tuple[Panel | None, ...]:
             ("instance_device:network_receive_missed_errors:rate5m",),
             "Packets the card dropped because the host did not fetch them in time.", "anything lasting.",
             limits=(Limit(thresholds.network_receive_missed_errors_per_second, "NodeNetworkMissedErrors"),),
-            empty=NO_DEVICE, width=12,
+            empty="not measured", width=12,
         ),
         parts.lines(
             from_, "nic-discards", "NIC rx_discards", Shown.PACKETS_PER_SECOND,

@@ -64,7 +64,10 @@ def shown(value: float, unit: str) -> str:
                 return f"{value / 1000**power:.3g} {name}B{'/s' if unit == 'Bps' else ''}"
         return f"{value:.3g} B{'/s' if unit == 'Bps' else ''}"
     end = {"celsius": " °C", "watt": " W", "cps": "/s", "reqps": " req/s", "iops": " io/s", "pps": " p/s"}
-    return f"{value:.4g}" + end.get(unit, unit.removeprefix("suffix:") if unit.startswith("suffix:") else "")
+    number = (
+        f"{value / 1000:.3g} k" if abs(value) >= 10_000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
+    )
+    return number + end.get(unit, unit.removeprefix("suffix:") if unit.startswith("suffix:") else "")
 
 
 def draw(document: Json, data: dict[int, PanelData], window: Window, events: list[tuple[str, float, float]]) -> Figure:
@@ -161,7 +164,7 @@ def _lines(axes: Axes, data: PanelData, window: Window) -> None:
         if value is not None and value <= 4 * max(high, 1e-9):
             axes.axhline(value, color=NAMED["red"], linewidth=0.7, dashes=(4, 3))
             high = max(high, value * 1.1)
-    bottom, top = defaults.get("min", low), defaults.get("max", high)
+    bottom, top = defaults.get("min", low), defaults.get("max", high * 1.05)
     axes.set_ylim(bottom, top if top > bottom else bottom + 1)
     axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, defaults["unit"])))

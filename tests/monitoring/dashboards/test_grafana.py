@@ -172,6 +172,12 @@ async def test_a_token_that_may_not_write_says_which_right_is_missing(server: Fa
     assert "needs the role Editor, or dashboards:create, dashboards:write and folders:read (403)" in done[0].detail
 
 
+async def test_a_folder_that_may_not_be_made_ends_it(server: FakeGrafana) -> None:
+    with pytest.raises(Rejected, match="creating folder sre: You'll need additional permissions"):
+        await push(server, token=VIEWER, folder="sre")
+    assert server.saves == []
+
+
 async def test_one_bad_dashboard_does_not_keep_the_others_back(server: FakeGrafana) -> None:
     documents = [DOCUMENTS[0], {**DOCUMENTS[1], "title": ""}, DOCUMENTS[2]]
     done = await push(server, documents=documents)

@@ -119,7 +119,7 @@ def test_names_of_series() -> None:
     [
         (0.9512, "percentunit", "95.1 %"), (0.25, "s", "250 ms"), (12.5, "s", "12.5 s"), (85.0, "celsius", "85 °C"),
         (1.5e9, "Bps", "1.5 GB/s"), (300.0, "watt", "300 W"), (14.4, "suffix:x", "14.4x"), (3.0, "short", "3"),
-        (20.0, "suffix: tok/s", "20 tok/s"),
+        (20.0, "suffix: tok/s", "20 tok/s"), (37_500.0, "iops", "37.5 k io/s"), (7.588, "reqps", "7.59 req/s"),
     ],
 )  # fmt: skip
 def test_values_have_their_units(value: float, unit: str, text: str) -> None:
