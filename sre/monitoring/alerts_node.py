@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 
 from sre.metrics import node, own
@@ -26,7 +27,7 @@ from sre.settings.monitoring import MonitoringSettings
 
 LEAST_OPERATIONS_PER_SECOND = 1.0
 """The mean of fewer disk operations, or dropped packets, is chance."""
-SATURATED_AWAIT_SHARE = 0.2
+SATURATED_AWAIT_SHARE = Decimal("0.2")
 """A disk that is busy all the time is at its limit once its await reaches this share of the alarming one."""
 
 _node = partial(Alert, dimension=Dimension.RESOURCE, component="node", dashboard="sre-resource")
@@ -100,7 +101,7 @@ def node_alerts(selection: Selection, settings: MonitoringSettings) -> list[Aler
             both(
                 compare(recorded("instance_device:disk_utilization:ratio_rate5m"), ">",
                         thresholds.disk_utilization_ratio),
-                compare(await_, ">", thresholds.disk_await_seconds * SATURATED_AWAIT_SHARE),
+                compare(await_, ">", Decimal(str(thresholds.disk_await_seconds)) * SATURATED_AWAIT_SHARE),
             ),
             for_="10m",
             severity=_TICKET,

@@ -22,6 +22,9 @@ VLLM_PREFIX = "vllm:"
 RANGE_SCRAPES = 4
 """A range holds so many scrape intervals at least: one lost scrape, and 3.x's left-open ranges, leave two samples."""
 
+LONGEST_NUMBER = 14
+"""Digits of a number that may stand in an expression; more are the rubble of binary arithmetic (0.1 * 0.2)."""
+
 _DURATION = re.compile(r"(\d+)(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -41,7 +44,10 @@ def number(value: float | Decimal) -> str:
     """Shortest exact decimal text of a number: 0.001, not 1e-03; 14.4, not 14.399999999999999."""
     if not math.isfinite(value):
         raise ExpressionError(f"{value} is no finite number")
-    text = format(Decimal(str(value)), "f")
+    exact = Decimal(str(value))
+    if isinstance(value, float) and len(exact.as_tuple().digits) > LONGEST_NUMBER:
+        raise ExpressionError(f"{value} is a product of binary floats, no number a person chose; compute it in Decimal")
+    text = format(exact, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
