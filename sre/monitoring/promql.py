@@ -44,7 +44,7 @@ def number(value: float | Decimal) -> str:
     """Shortest exact decimal text of a number: 0.001, not 1e-03; 14.4, not 14.399999999999999."""
     if not math.isfinite(value):
         raise ExpressionError(f"{value} is no finite number")
-    exact = Decimal(str(value))
+    exact = Decimal(str(value)).normalize()
     if isinstance(value, float) and len(exact.as_tuple().digits) > LONGEST_NUMBER:
         raise ExpressionError(f"{value} is a product of binary floats, no number a person chose; compute it in Decimal")
     text = format(exact, "f")

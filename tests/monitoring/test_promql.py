@@ -51,13 +51,14 @@ from sre.monitoring.promql import (
 
 ANY = Selection()
 JOBS = Selection(jobs={Exporter.VLLM: "vllm"}, matchers=(("cluster", "a"),))
-finite = st.floats(allow_nan=False, allow_infinity=False)
+finite = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: float(f"{value:.14g}"))
+"""Numbers of as many digits as a person may write."""
 
 
 # ---- Texts ----------------------------------------------------------------------------------------------------------
 
 
-@given(finite.map(lambda value: float(f"{value:.14g}")))
+@given(finite)
 def test_a_number_is_plain_and_reads_back_as_itself(value: float) -> None:
     text = number(value)
     assert re.fullmatch(r"-?\d+(\.\d+)?", text)
@@ -246,7 +247,7 @@ def parses(expr: Expr) -> None:
 
 
 windows = st.sampled_from(["5m", "1h", "3d"])
-values = st.floats(min_value=0.001, max_value=0.999)
+values = st.decimals("0.001", "0.999", places=3).map(float)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 METRICS = sorted(CATALOGUE.metrics, key=lambda metric: metric.name)
 BY = ("instance", "job")
