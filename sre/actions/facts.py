@@ -28,9 +28,13 @@ CONTEXTS = "contexts"
 """Command that shows the contexts of the requests that were in flight."""
 MEANING = "meaning"
 OPENED_FOR = "incident opened for"
+INCIDENTS = "incidents"
+"""Ids of those that a digest is about."""
+INSTEAD_OF = "instead of channel"
+"""The channel that could not deliver the message, and why."""
 
 SHOWN_BY_NAME = (SEEN, RULE, VALUE, SINCE, DONE, NEXT, RUNBOOK, DASHBOARD, TIMELINE)
 """Have a place of their own in a long form."""
 
-LISTED = (POOL, IN_FLIGHT, CONTEXTS, MEANING, OPENED_FOR)
+LISTED = (POOL, IN_FLIGHT, CONTEXTS, MEANING, OPENED_FOR, INCIDENTS, INSTEAD_OF)
 """Are lines among the other facts, with a name in each language."""

@@ -125,6 +125,8 @@ ZH = Words(
         "latched": "锁定待处理",
         "blind": "信号缺失",
         "fault_left": "故障未撤销",
+        "storm": "消息过多",
+        "quiet_hours_over": "静默结束",
         "test": "测试",
         "unknown": "原因不明",
     },
@@ -143,6 +145,8 @@ ZH = Words(
         facts.CONTEXTS: "请求现场",
         facts.MEANING: "含义",
         facts.OPENED_FOR: "触发原因",
+        facts.INCIDENTS: "相关事件",
+        facts.INSTEAD_OF: "代替通道",
     },
     sentences=(
         (re.compile(r"(?P<name>\S+) tripped: (?P<reason>\S+)"), "{name} 熔断：{reason}"),
@@ -166,6 +170,20 @@ ZH = Words(
             "在重新观测到之前，这里的故障不会被发现",
         ),
         (re.compile(r"find the cause, then: (?P<command>.+)"), "先查明原因，再执行：{command}"),
+        (
+            re.compile(r"not acknowledged for (?P<minutes>\d+) min \(level (?P<level>\d+)\): (?P<sentence>.+)"),
+            "{minutes} 分钟无人确认（第 {level} 级）：{sentence}",
+        ),
+        (re.compile(r"acknowledged by (?P<by>[^:]+): (?P<note>.+)"), "已由 {by} 确认：{note}"),
+        (re.compile(r"acknowledged by (?P<by>[^:]+)"), "已由 {by} 确认"),
+        (
+            re.compile(
+                r"(?P<all>\d+) messages in (?P<seconds>\d+) s: (?P<begun>\d+) begun, (?P<escalated>\d+) escalated,"
+                r" (?P<ended>\d+) ended"
+            ),
+            "{seconds} 秒内 {all} 条消息：触发 {begun}，升级 {escalated}，恢复 {ended}",
+        ),
+        (re.compile(r"(?P<count>\d+) incidents"), "{count} 个事件"),
         (re.compile(r"A test message; nothing is wrong\."), "这是测试消息，一切正常。"),
         (re.compile(r"engine (?P<name>\S+) \(pool (?P<pool>\S+)\)"), "引擎{name}(池{pool})"),
         (re.compile(r"engine (?P<name>\S+)"), "引擎{name}"),

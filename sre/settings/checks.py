@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-from collections.abc import Iterator
+import zoneinfo
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 from sre.settings import monitoring_checks
@@ -44,6 +45,7 @@ def errors(root: Root) -> Iterator[Finding]:
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield ("notify", "channels"), f'two channels are named "{name}"; names must differ'
     yield from _fallback_errors(root)
+    yield from _telling_errors(root)
     if root.notify.max_backoff_seconds < root.notify.initial_backoff_seconds:
         yield ("notify", "max_backoff_seconds"), "is less than initial_backoff_seconds; raise it"
     if root.stack.restart.max_backoff_seconds < root.stack.restart.initial_backoff_seconds:
@@ -57,15 +59,52 @@ def _fallback_errors(root: Root) -> Iterator[Finding]:
         if channel.fallback is None:
             continue
         if channel.fallback not in nexts:
-            near = difflib.get_close_matches(channel.fallback, nexts, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(nexts)}"
-            yield where, f'no channel "{channel.fallback}"; {hint}'
+            yield where, _no_channel(channel.fallback, nexts)
             continue
         passed = [channel.name]
         while (following := nexts.get(passed[-1])) is not None and following not in passed:
             passed.append(following)
         if following == channel.name:
             yield where, f"leads back to {channel.name} ({' → '.join([*passed, following])}); name another channel"
+
+
+def _no_channel(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known := tuple(known), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+    return f'no channel "{name}"; {hint}'
+
+
+def _telling_errors(root: Root) -> Iterator[Finding]:
+    """When messages go where: escalation and quiet hours."""
+    notify = root.notify
+    known = [channel.name for channel in notify.channels]
+    if notify.escalation is not None:
+        for index, name in enumerate(notify.escalation.channels):
+            if name not in known:
+                yield ("notify", "escalation", "channels", index), _no_channel(name, known)
+            elif name in notify.escalation.channels[:index]:
+                yield ("notify", "escalation", "channels", index), f'"{name}" stands here twice; remove one'
+    hours = notify.quiet_hours
+    if hours is not None:
+        if hours.start == hours.end:
+            yield ("notify", "quiet_hours", "end"), "is the same as start, which is no time at all; change one of them"
+        problem = _zone_problem(hours.timezone)
+        if problem is not None:
+            yield ("notify", "quiet_hours", "timezone"), problem
+
+
+def _zone_problem(name: str) -> str | None:
+    if name == "UTC":
+        return None
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        known = zoneinfo.available_timezones()
+        if not known:
+            return "this machine has no time zones; install tzdata, or write UTC"
+        near = difflib.get_close_matches(name, known, n=1)
+        return f'no time zone "{name}"; {f"did you mean {near[0]}?" if near else "write one like Asia/Shanghai"}'
+    return None
 
 
 def _engine_errors(engine: EngineSettings) -> Iterator[Finding]:

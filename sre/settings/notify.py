@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from sre.settings.base import SecretRef, Settings
 from sre.settings.stack import Name, Positive
 
 Severity = Literal["page", "ticket", "info"]
 Language = Literal["en", "zh"]
+
+
+def _time_of_day(value: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", value, re.ASCII):
+        raise ValueError(f'"{value}" is no time of day; write it as 07:00 or 22:30')
+    return value
+
+
+TimeOfDay = Annotated[str, AfterValidator(_time_of_day)]
+"""Of 24 hours: 22:00."""
 
 
 class TemplateSettings(Settings):
@@ -46,6 +57,38 @@ class ChannelSettings(Settings):
     """Forms of this channel; what is not set is as in notify.templates."""
 
 
+class EscalationSettings(Settings):
+    """What happens when nobody acknowledges a page."""
+
+    after_seconds: Positive = 900.0
+    """An incident of severity page that was not acknowledged for this long goes to the channels below."""
+    repeat_seconds: Positive = 900.0
+    """And again after this long, until it is acknowledged or resolved, or max_levels is reached."""
+    max_levels: Annotated[int, Field(ge=1, le=20)] = 3
+    channels: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+class QuietHoursSettings(Settings):
+    """When messages that can wait do wait."""
+
+    start: TimeOfDay = "22:00"
+    end: TimeOfDay = "07:00"
+    """Earlier than start: of the next day."""
+    timezone: str = "UTC"
+    """Name of a time zone, e.g. Asia/Shanghai."""
+    severities: Annotated[tuple[Literal["ticket", "info"], ...], Field(min_length=1)] = ("ticket", "info")
+    """A page never waits."""
+
+
+class StormSettings(Settings):
+    """How many messages one channel gets."""
+
+    max_messages: Annotated[int, Field(ge=1, le=1000)] = 20
+    """Pages and other messages are counted apart: a page never waits behind others."""
+    window_seconds: Positive = 600.0
+    """What is more than max_messages in this time becomes one message, at most every tenth of this time."""
+
+
 class NotifySettings(Settings):
     """Notification."""
 
@@ -58,5 +101,13 @@ class NotifySettings(Settings):
     max_attempts: Annotated[int, Field(ge=1)] = 20
     """After so many failed tries a message is dead: shown by ``sre notify outbox list``, exit 3."""
     max_age_seconds: Positive = 86400.0
+    fallback_after_attempts: Annotated[int, Field(ge=1)] = 3
+    """After so many failed tries the channel's fallback is told too; what is refused for good goes there at once."""
+    escalation: EscalationSettings | None = None
+    """null: nobody else is told of a page that is not acknowledged."""
+    quiet_hours: QuietHoursSettings | None = None
+    """null: every message goes out at once."""
+    storm: StormSettings | None = StormSettings()
+    """null: every message goes out by itself, however many."""
     hold_for_contexts_seconds: Annotated[float, Field(ge=0, le=30)] = 2.0
     """A page waits this long at most for the request contexts to be on disk."""

@@ -1,0 +1,240 @@
+"""
+What becomes of a message and when: (what is seen, policy) → decision with a named reason. Pure; the outbox and the
+sender carry it out.
+
+``plan`` chooses what a channel is sent next: a message, one digest of many, or nothing yet. ``after_try`` says what
+follows a try. ``quiet_ranks`` says what waits for the morning. Escalation is in ``sre.notify.escalation``.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sre.notify.escalation import Escalation, escalation_of
+from sre.notify.outcomes import Verdict
+from sre.notify.quiet_hours import QuietHours, quiet_hours_of
+from sre.settings.notify import NotifySettings
+
+RANKS: Mapping[str, int] = {"page": 0, "ticket": 1, "info": 2}
+"""What is sent first has the lowest."""
+PAGE_RANK = 0
+ALL_RANKS = tuple(RANKS.values())
+
+DIGEST_SHARE = 0.1
+"""Of a storm's window: so often at most one digest goes out."""
+CALM_DIGEST_SECONDS = 60.0
+"""The same where storms are not limited."""
+MANY_IN_THE_MORNING = 3
+"""More messages than this that waited for the end of quiet hours come as one."""
+
+
+def rank_of(severity: str) -> int:
+    """Return how urgent a severity is; one that we do not know is as urgent as a ticket."""
+    return RANKS.get(severity, RANKS["ticket"])
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """So many new messages a channel gets in a window; the rest is digested."""
+
+    max_messages: float
+    window_seconds: float
+
+    @property
+    def digest_seconds(self) -> float:
+        """A digest goes out at most once in this time."""
+        return self.window_seconds * DIGEST_SHARE if math.isfinite(self.window_seconds) else CALM_DIGEST_SECONDS
+
+
+NO_STORMS = Storm(math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What decides which message a channel is sent next."""
+
+    storm: Storm = NO_STORMS
+    quiet_hours: QuietHours | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All of it, as the configuration sets it."""
+
+    dispatch: Dispatch = Dispatch()
+    escalation: Escalation | None = None
+    fallbacks: Mapping[str, str] = field(default_factory=dict)
+    """Channel → the one that takes over what it cannot deliver."""
+    fallback_after_attempts: int = 3
+    max_attempts: int = 20
+    max_backoff_seconds: float = 300.0
+
+
+def policy_of(settings: NotifySettings) -> Policy:
+    """Return the policy that ``settings`` set."""
+    storm, hours = settings.storm, settings.quiet_hours
+    return Policy(
+        dispatch=Dispatch(
+            NO_STORMS if storm is None else Storm(storm.max_messages, storm.window_seconds),
+            None if hours is None else quiet_hours_of(hours),
+        ),
+        escalation=None if settings.escalation is None else escalation_of(settings.escalation),
+        fallbacks={c.name: c.fallback for c in settings.channels if c.fallback is not None},
+        fallback_after_attempts=settings.fallback_after_attempts,
+        max_attempts=settings.max_attempts,
+        max_backoff_seconds=settings.max_backoff_seconds,
+    )
+
+
+def quiet_ranks(hours: QuietHours | None, wall: float) -> frozenset[int]:
+    """Return the ranks that wait now. A page never does, whatever the hours say."""
+    if hours is None or hours.until(wall) is None:
+        return frozenset()
+    return frozenset(rank_of(severity) for severity in hours.severities) - {PAGE_RANK}
+
+
+# ---- what a channel is sent next
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """
+    One channel at one moment. A message is new until its first try; what quiet hours hold back is not counted.
+
+    Those that wait are counted up to a few: more does not matter.
+    """
+
+    begun: int = 0
+    """New messages, and digests, begun within the window."""
+    pages_begun: int = 0
+    pages: int = 0
+    others: int = 0
+    """New ones that are no pages, and no echoes."""
+    echoes: int = 0
+    """The end of what was told in a digest: told in a digest itself."""
+    from_quiet_hours: int = 0
+    """Of the others: those that waited for the end of quiet hours."""
+    since_slot_seconds: float | None = None
+    """Since the last digest (or what went out in its place) was begun; None: not within the window."""
+
+
+class Take(enum.Enum):
+    """What of the new messages is begun now."""
+
+    NOTHING = "nothing"
+    PAGE = "page"  # the oldest page
+    OTHER = "other"  # the most urgent and oldest that is no page and no echo
+    LAST = "last"  # the only one that waits
+    DIGEST = "digest"  # all that wait, as one
+
+
+class Why(enum.Enum):
+    """Reason of a plan."""
+
+    NOTHING_WAITS = "nothing_waits"
+    WITHIN_LIMIT = "within_limit"
+    IN_PLACE_OF_DIGEST = "in_place_of_digest"  # over the limit, and a digest of one would say less
+    STORM = "storm"
+    QUIET_HOURS_OVER = "quiet_hours_over"
+    NEXT_DIGEST_LATER = "next_digest_later"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    take: Take
+    why: Why
+
+
+def plan(traffic: Traffic, storm: Storm) -> Plan:
+    """
+    Return what is begun now.
+
+    Pages first, within a limit of their own; then the others within theirs; what is over a limit goes out together, at
+    most once in ``storm.digest_seconds``: so nothing waits longer than that on a channel that works.
+    """
+    waiting = traffic.pages + traffic.others + traffic.echoes
+    if not waiting:
+        return Plan(Take.NOTHING, Why.NOTHING_WAITS)
+    if traffic.pages and traffic.pages_begun < storm.max_messages:
+        return Plan(Take.PAGE, Why.WITHIN_LIMIT)
+    morning = traffic.from_quiet_hours > MANY_IN_THE_MORNING
+    if traffic.others and not morning and traffic.begun < storm.max_messages:
+        return Plan(Take.OTHER, Why.WITHIN_LIMIT)
+    if traffic.since_slot_seconds is not None and traffic.since_slot_seconds < storm.digest_seconds:
+        return Plan(Take.NOTHING, Why.NEXT_DIGEST_LATER)
+    if waiting == 1:
+        return Plan(Take.LAST, Why.IN_PLACE_OF_DIGEST)
+    return Plan(Take.DIGEST, Why.QUIET_HOURS_OVER if morning else Why.STORM)
+
+
+# ---- what follows a try
+
+
+class Next(enum.Enum):
+    """What becomes of the message on its own channel."""
+
+    SENT = "sent"
+    REPEAT = "repeat"
+    GIVE_UP = "give_up"  # dead: a person has to look
+
+
+class Because(enum.Enum):
+    """Reason of what follows a try."""
+
+    DELIVERED = "delivered"
+    MAY_PASS = "may_pass"
+    FAILS_AGAIN = "fails_again"  # the fallback is told, and the channel is tried on
+    CHANNEL_DOWN = "channel_down"  # nothing gets through there: no message waits for its own failures
+    TOLD_TO_WAIT_LONG = "told_to_wait_long"
+    REFUSED_FOR_GOOD = "refused_for_good"
+    TRIES_SPENT = "tries_spent"
+    TOO_OLD = "too_old"
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    next: Next
+    because: Because
+    fallback: bool = False
+    """Whether the channel's fallback is told, should there be one. Repeating it does no harm."""
+    channel_down: bool = False
+    """Whether whatever else waits for this channel goes to its fallback, too."""
+
+
+def after_try(
+    verdict: Verdict,
+    policy: Policy,
+    *,
+    attempts: int,
+    failures_in_row: int,
+    retry_after_seconds: float | None = None,
+    too_old: bool = False,
+) -> Follow:
+    """
+    Return what follows a try.
+
+    Args:
+        attempts: Tries of this message, this one included.
+        failures_in_row: Tries on this channel that did not deliver since one last did, this one included.
+        retry_after_seconds: What the provider asks to wait.
+        too_old: It was not tried: it is older than anybody wants to hear.
+    """
+    if verdict is Verdict.DELIVERED:
+        return Follow(Next.SENT, Because.DELIVERED)
+    if too_old:
+        return Follow(Next.GIVE_UP, Because.TOO_OLD)
+    down = failures_in_row >= policy.fallback_after_attempts
+    if verdict in (Verdict.REJECTED, Verdict.IMPOSSIBLE):
+        return Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True, channel_down=down)
+    if attempts >= policy.max_attempts:
+        return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True, channel_down=down)
+    if attempts >= policy.fallback_after_attempts:
+        return Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True, channel_down=down)
+    if down:
+        return Follow(Next.REPEAT, Because.CHANNEL_DOWN, fallback=True, channel_down=True)
+    if retry_after_seconds is not None and retry_after_seconds > policy.max_backoff_seconds:
+        return Follow(Next.REPEAT, Because.TOLD_TO_WAIT_LONG, fallback=True)
+    return Follow(Next.REPEAT, Because.MAY_PASS)
