@@ -103,7 +103,7 @@ class Message:
 
     incident_id: str
     event: str
-    """open | escalate | resolve | blind | test"""
+    """open | escalate | acknowledge | resolve | blind | digest | test"""
     severity: str
     scope: str
     """What is affected, e.g. engine sim-0 (pool sim-7b)."""
@@ -112,4 +112,7 @@ class Message:
     summary: str
     at_wall: float
     facts: tuple[tuple[str, str], ...] = field(default_factory=tuple)
-    """Further lines (name, value) for long forms: what was seen, what was done, what to do next."""
+    """
+    Further lines (name, value) for long forms: what was seen, what was done, what to do next. Names that have a place
+    of their own, and are said in each language, are in ``sre.actions.facts``.
+    """

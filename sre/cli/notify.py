@@ -190,8 +190,8 @@ def _test_message(wall: float) -> Message:
 async def _check(channels: Sequence[ChannelSettings]) -> list[dict[str, Any]]:
     from sre.adapters.notifiers.process import AppriseSender
 
-    sender = AppriseSender(os.environ)
-    checks = await asyncio.gather(*(sender.check(channel) for channel in channels))
+    async with AppriseSender(os.environ) as sender:
+        checks = await asyncio.gather(*(sender.check(channel) for channel in channels))
     return [
         {
             "name": channel.name,
@@ -212,9 +212,7 @@ async def _send(channels: Sequence[ChannelSettings], message: Message, render: R
     from sre.notify.delivery import Verdict
     from sre.notify.outcomes import REMEDIES
 
-    sender = AppriseSender(os.environ)
-
-    async def one(channel: ChannelSettings) -> dict[str, Any]:
+    async def one(sender: AppriseSender, channel: ChannelSettings) -> dict[str, Any]:
         began = time.monotonic()
         result = await sender(channel, render(message, channel))
         if channel.kind == "pagerduty" and result.verdict is Verdict.DELIVERED:
@@ -230,7 +228,8 @@ async def _send(channels: Sequence[ChannelSettings], message: Message, render: R
             "seconds": round(time.monotonic() - began, 3),
         }
 
-    return list(await asyncio.gather(*(one(channel) for channel in channels)))
+    async with AppriseSender(os.environ) as sender:
+        return list(await asyncio.gather(*(one(sender, channel) for channel in channels)))
 
 
 def _tried(result: dict[str, Any]) -> str:

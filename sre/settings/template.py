@@ -84,9 +84,12 @@ guard:
   #   - {name: error-ratio, signal: error_ratio, threshold: 0.05, min_samples: 20, recover_below: 0.01}
 
 notify:
-  # channels:                     # each url is a reference to an Apprise URL: mailto://…, sms and chat services
-  #   - {name: mail, kind: email, url: "env:SRE_MAIL_URL"}
-  #   - {name: sms, kind: sms, url: "file:/etc/sre/sms-url"}
+  # language: en                  # or zh; a channel may have its own
+  # channels:                     # each url is a reference to an Apprise URL: mailtos://…, sms and chat services
+  #   - {name: mail, kind: email, url: "env:SRE_MAIL_URL", severities: [page, ticket]}
+  #   - {name: sms, kind: sms, url: "file:/etc/sre/sms-url", severities: [page], fallback: mail}
+  #   - {name: pager, kind: pagerduty, url: "env:SRE_PAGERDUTY_URL"}
+  # templates: {title: /etc/sre/title.txt}   # files with ${placeholders}: sms, title, text, html
   # initial_backoff_seconds: 5.0
 
 monitoring:                       # what `sre rules generate` and `sre dashboards generate` write for

@@ -253,7 +253,10 @@ async def _build(
     outbox = store if store is not None else NoOutbox()
     links = Links(root.monitoring.runbook_base_url, root.monitoring.grafana_url)
     render = Renderer(root.notify, load_templates(root.notify), links)
-    delivery = Delivery(outbox, root.notify, clock, AppriseSender(environ), rng=random.Random(), render=render)
+    sender = AppriseSender(environ)
+    if root.notify.channels:
+        await stack.enter_async_context(sender)
+    delivery = Delivery(outbox, root.notify, clock, sender, rng=random.Random(), render=render)
     hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
     numbers = Numbers()
     metrics = Metrics(numbers, host_watch(clock), tick_seconds=root.guard.tick_seconds)

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Self
 from urllib.parse import quote
 
 import pytest
@@ -59,20 +60,36 @@ def providers(certificate: Certificate) -> Iterator[Providers]:
         yield started
 
 
-async def send(
-    providers: Providers,
-    url: str,
-    kind: ChannelKind,
-    message: Message = HANG,
-    *,
-    timeout: float = 40.0,
-    style: Style = LINKED,
-    busy: asyncio.Semaphore | None = None,
-) -> DeliveryResult:
-    channel = ChannelSettings(name="x", kind=kind, url="env:URL", timeout_seconds=timeout)
-    environ = {**os.environ, **providers.environ, "URL": url}
-    async with busy or asyncio.Semaphore():
-        return await AppriseSender(environ)(channel, render(message, kind, None, style))
+class Sender:
+    """A sender that takes the URL itself."""
+
+    def __init__(self, **environ: str) -> None:
+        self._environ = {**os.environ, **environ}
+        self._sender = AppriseSender(self._environ)
+        self._busy = asyncio.Semaphore(8)
+
+    async def __aenter__(self) -> Self:
+        await self._sender.__aenter__()
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        await self._sender.__aexit__(*what)
+
+    def _channel(self, url: str, kind: ChannelKind, timeout: float) -> ChannelSettings:
+        name = f"URL_{len(self._environ)}"
+        self._environ[name] = url
+        return ChannelSettings(name="x", kind=kind, url=f"env:{name}", timeout_seconds=timeout)
+
+    async def __call__(
+        self, url: str, kind: ChannelKind, message: Message = HANG, *, timeout: float = 40.0
+    ) -> DeliveryResult:
+        async with self._busy:
+            return await self._sender(self._channel(url, kind, timeout), render(message, kind, None, LINKED))
+
+    async def check(self, url: str, kind: ChannelKind) -> tuple[str, list[str]]:
+        async with self._busy:
+            found = await self._sender.check(self._channel(url, kind, 60.0))
+        return found.shown, list(found.problems)
 
 
 def hmac256(key: bytes, text: str) -> bytes:
@@ -98,7 +115,8 @@ async def test_each_service_is_asked_as_its_interface_wants(providers: Providers
         (SLACK, "chat"), (DINGTALK, "chat"), (FEISHU, "chat"), (WECOM, "chat"), (WEBHOOK, "webhook"), (TWILIO, "sms"),
         (SNS, "sms"), (PAGERDUTY, "pagerduty"), (ALIYUN, "sms"), (TENCENT, "sms"),
     ]  # fmt: skip
-    results = await asyncio.gather(*(send(providers, url, kind) for url, kind in channels))
+    async with Sender(**providers.environ) as send:
+        results = await asyncio.gather(*(send(url, kind) for url, kind in channels))
     assert results == [DeliveryResult(Verdict.DELIVERED)] * len(channels)
     chat = render(HANG, "chat", None, LINKED)
     one_line = render(HANG, "sms").body
@@ -233,9 +251,10 @@ def check_tencent(asked: Asked) -> None:
 
 async def test_an_incident_is_one_incident_at_pagerduty_from_beginning_to_end(providers: Providers) -> None:
     message = replace(HANG, incident_id="inc-20270115-080000-0777")
-    for event in ("open", "open", "escalate", "acknowledge", "resolve"):
-        result = await send(providers, PAGERDUTY, "pagerduty", replace(message, event=event))
-        assert result.verdict is Verdict.DELIVERED
+    async with Sender(**providers.environ) as send:
+        for event in ("open", "open", "escalate", "acknowledge", "resolve"):
+            result = await send(PAGERDUTY, "pagerduty", replace(message, event=event))
+            assert result.verdict is Verdict.DELIVERED
     events = [one.json for one in providers.asked("events.pagerduty.com") if message.incident_id in str(one.body)]
     assert [event["event_action"] for event in events] == ["trigger", "trigger", "trigger", "acknowledge", "resolve"]
     assert {event["dedup_key"] for event in events} == {message.incident_id}
@@ -245,7 +264,8 @@ async def test_an_incident_is_one_incident_at_pagerduty_from_beginning_to_end(pr
 async def test_parameters_are_renamed_chosen_and_cut(providers: Providers) -> None:
     loud = replace(HANG, incident_id="inc-9", scope="节点【x】" + "y" * 80, facts=((facts.VALUE, ""),))
     options = "&params=level:severity,host:scope,value,id&max=20&endpoint=dysmsapi.aliyuncs.com:443"
-    result = await send(providers, ALIYUN + options, "sms", loud)
+    async with Sender(**providers.environ) as send:
+        result = await send(ALIYUN + options, "sms", loud)
     assert result.verdict is Verdict.DELIVERED
     asked = providers.asked("dysmsapi.aliyuncs.com")[-1]
     assert json.loads(asked.query["TemplateParam"]) == {
@@ -334,8 +354,8 @@ async def test_each_refusal_has_its_class_and_is_asked_once(providers: Providers
     REFUSALS.update({mark: reply for _, _, mark, reply, _ in every})
     assert len(REFUSALS) >= len(every), "each case has its own mark"
     before = len(providers.asked())
-    busy = asyncio.Semaphore(8)
-    results = await asyncio.gather(*(send(providers, url, kind, busy=busy) for url, kind, *_ in every))
+    async with Sender(**providers.environ) as send:
+        results = await asyncio.gather(*(send(url, kind) for url, kind, *_ in every))
     for (url, _, mark, reply, cause), result in zip(every, results, strict=True):
         assert result.cause is cause, f"{mark} {reply}: {result}"
         assert result.retry_after_seconds == (17.0 if reply.headers.get("Retry-After") else None), result
@@ -348,28 +368,25 @@ async def test_silence_and_dripping_end_at_the_deadline_and_may_have_arrived(pro
     REFUSALS["/silent"] = Reply(silent=True)
     REFUSALS["/drip"] = Reply(drip_seconds=0.2)
     urls = [WEBHOOK.replace("/in", path) for path in ("/silent", "/drip")]
-    results = await asyncio.gather(*(send(providers, url, "webhook", timeout=4) for url in urls))
+    async with Sender(**providers.environ) as send:
+        results = await asyncio.gather(*(send(url, "webhook", timeout=2) for url in urls))
     assert [result.verdict for result in results] == [Verdict.UNKNOWN] * 2
 
 
 async def test_what_never_left_this_machine_is_known_not_to_have_arrived(
     providers: Providers, certificate_of_another: Certificate
 ) -> None:
-    async def direct(url: str, **environ: str) -> DeliveryResult:
-        channel = ChannelSettings(name="x", kind="webhook", url="env:URL", timeout_seconds=40)
-        clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        return await AppriseSender({**clean, **environ, "URL": url})(channel, render(HANG, "webhook"))
-
     with Providers(certificate_of_another, answer) as stranger, SmsSink() as plain:
         trusted = stranger.environ
         untrusted = {**stranger.environ, "REQUESTS_CA_BUNDLE": providers.environ["REQUESTS_CA_BUNDLE"]}
-        mismatch, unknown_issuer, no_such_host, refused, no_tls = await asyncio.gather(
-            direct(WEBHOOK, **trusted),
-            direct(WEBHOOK, **untrusted),
-            direct("json://nowhere.invalid/x"),
-            direct("json://127.0.0.1:9/x"),
-            direct(f"jsons://127.0.0.1:{plain.port}/x"),
-        )
+        async with Sender(**trusted) as trusting, Sender(**untrusted) as other, Sender(HTTPS_PROXY="") as direct:
+            mismatch, unknown_issuer, no_such_host, refused, no_tls = await asyncio.gather(
+                trusting(WEBHOOK, "webhook"),
+                other(WEBHOOK, "webhook"),
+                direct("json://nowhere.invalid/x", "webhook"),
+                direct("json://127.0.0.1:9/x", "webhook"),
+                direct(f"jsons://127.0.0.1:{plain.port}/x", "webhook"),
+            )
         assert stranger.asked() == []
     assert (mismatch.cause, mismatch.verdict) == (Cause.TLS, Verdict.REJECTED)
     assert "doesn't match" in mismatch.detail or "not valid for" in mismatch.detail
@@ -423,16 +440,9 @@ SECRETS = (
 
 
 async def test_check_knows_every_service_and_refuses_what_would_fail() -> None:
-    busy = asyncio.Semaphore(6)
-
-    async def check(url: str, kind: ChannelKind) -> tuple[str, list[str]]:
-        channel = ChannelSettings(name="x", kind=kind, url="env:URL", timeout_seconds=60)
-        async with busy:
-            found = await AppriseSender({**os.environ, "URL": url}).check(channel)
-        return found.shown, list(found.problems)
-
-    bad = await asyncio.gather(*(check(url, kind) for url, kind, _ in BAD_URLS))
-    good = await asyncio.gather(*(check(url, kind) for url, kind in GOOD_URLS))
+    async with Sender() as sender:
+        bad = await asyncio.gather(*(sender.check(url, kind) for url, kind, _ in BAD_URLS))
+        good = await asyncio.gather(*(sender.check(url, kind) for url, kind in GOOD_URLS))
     for (url, _, wanted), (_, problems) in zip(BAD_URLS, bad, strict=True):
         assert problems, url
         assert any(wanted in problem for problem in problems), (url, problems)

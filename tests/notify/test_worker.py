@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
@@ -53,13 +53,37 @@ async def send(
     url: str,
     kind: str = "email",
     timeout: float = GENEROUS,
-    environ: Mapping[str, str] | None = None,
-    text: Message | None = None,
-    style: Style = PLAIN,
 ) -> DeliveryResult:
+    """Deliver by a process that is started for it."""
     one = channel("x", kind, timeout)
-    variables = {**os.environ, **(environ or {}), "URL_X": url}
-    return await AppriseSender(variables)(one, render(text or message(), one.kind, None, style))
+    return await AppriseSender(environ(x=url))(one, render(message(), one.kind))
+
+
+class Quick:
+    """Delivers by processes that are forked: for tests of what is sent, not of how."""
+
+    def __init__(self, **environ: str) -> None:
+        self._environ = {**os.environ, **environ}
+        self._sender = AppriseSender(self._environ)
+
+    async def __aenter__(self) -> Self:
+        await self._sender.__aenter__()
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        await self._sender.__aexit__(*what)
+
+    async def __call__(
+        self,
+        url: str,
+        kind: str = "email",
+        timeout: float = GENEROUS,
+        text: Message | None = None,
+        style: Style = PLAIN,
+    ) -> DeliveryResult:
+        one = channel(f"n{len(self._environ)}", kind, timeout)
+        self._environ[one.url.removeprefix("env:")] = url
+        return await self._sender(one, render(text or message(), one.kind, None, style))
 
 
 def workers() -> list[psutil.Process]:
@@ -94,7 +118,9 @@ async def test_each_refusal_of_a_mail_server_has_its_class() -> None:
     }
     with ExitStack() as stack:
         sinks = {how: stack.enter_context(RefusingMailSink(how)) for how in wanted}
-        results = dict(zip(sinks, await asyncio.gather(*(send(s.channel_url) for s in sinks.values())), strict=True))
+        async with Quick() as quick:
+            found = await asyncio.gather(*(quick(sink.channel_url) for sink in sinks.values()))
+        results = dict(zip(sinks, found, strict=True))
         for how, sink in sinks.items():
             # With a refused password smtplib tries the server's other way to log in.
             assert sink.refused == (2 if how == 535 else 1)
@@ -108,12 +134,13 @@ async def test_each_refusal_of_a_mail_server_has_its_class() -> None:
 async def test_what_was_never_sent_fails_and_is_repeated(free_port: Callable[[], int]) -> None:
     mail = "mailto://{}?from=a@localhost&to=b@localhost&mode=insecure"
     with hang_up_server() as rude, FailingSmsSink() as sms:
-        refused, nowhere, cut, failed = await asyncio.gather(
-            send(mail.format(f"127.0.0.1:{free_port()}")),
-            send(mail.format("nowhere.invalid")),
-            send(mail.format(f"127.0.0.1:{rude}")),
-            send(sms.channel_url, "sms"),
-        )
+        async with Quick() as quick:
+            refused, nowhere, cut, failed = await asyncio.gather(
+                quick(mail.format(f"127.0.0.1:{free_port()}")),
+                quick(mail.format("nowhere.invalid")),
+                quick(mail.format(f"127.0.0.1:{rude}")),
+                quick(sms.channel_url, "sms"),
+            )
         assert sms.refused == 1, "the worker does not repeat: the outbox does"
     assert refused.cause is Cause.UNREACHABLE
     assert "refused" in refused.detail
@@ -127,22 +154,23 @@ async def test_what_was_never_sent_fails_and_is_repeated(free_port: Callable[[],
 async def test_mail_by_tls_and_every_way_it_goes_wrong(
     certificate: Certificate, certificate_of_another: Certificate
 ) -> None:
-    trust = {"SSL_CERT_FILE": str(certificate.file)}
+    stranger = {"SSL_CERT_FILE": str(certificate_of_another.file)}
     with (
         WholeMailSink(certificate, "starttls") as starttls,
         WholeMailSink(certificate, "ssl") as implicit,
         WholeMailSink(certificate_of_another, "starttls") as mismatch,
         WholeMailSink() as plain,
     ):
-        results = await asyncio.gather(
-            send(starttls.url(), environ=trust),
-            send(implicit.url(), environ=trust),
-            send(starttls.url()),
-            send(mismatch.url(), environ={"SSL_CERT_FILE": str(certificate_of_another.file)}),
-            send(plain.url("starttls"), environ=trust),
-            send(plain.url("ssl"), environ=trust),
-            send(implicit.url("starttls"), environ=trust, timeout=4),
-        )
+        async with Quick(SSL_CERT_FILE=str(certificate.file)) as trusting, Quick(**stranger) as other:
+            results = await asyncio.gather(
+                trusting(starttls.url()),
+                trusting(implicit.url()),
+                other(starttls.url()),
+                other(mismatch.url()),
+                trusting(plain.url("starttls")),
+                trusting(plain.url("ssl")),
+                trusting(implicit.url("starttls"), timeout=2),
+            )
         assert (len(starttls.mails()), len(implicit.mails())) == (1, 1)
         assert mismatch.mails() == plain.mails() == ()
     delivered, over_ssl, untrusted, wrong_name, no_starttls, no_ssl, other_kind = results
@@ -165,10 +193,11 @@ async def test_a_mail_has_both_parts_and_a_thread_of_its_own() -> None:
     chinese = replace(message(summary="sim-0 tripped: hang"), facts=(("备注", "温度 95 °C <b>"),))
     style = Style("zh")
     with WholeMailSink() as sink:
-        first = await send(sink.url(), text=chinese, style=style)
-        again = await send(sink.url(), text=chinese, style=style)
-        end = await send(sink.url(), text=replace(chinese, event="resolve"), style=style)
-        only_text = await send(sink.url(format="text"), text=chinese, style=style)
+        async with Quick() as quick:
+            first = await quick(sink.url(), text=chinese, style=style)
+            again = await quick(sink.url(), text=chinese, style=style)
+            end = await quick(sink.url(), text=replace(chinese, event="resolve"), style=style)
+            only_text = await quick(sink.url(format="text"), text=chinese, style=style)
         one, two, three, four = sink.whole
     assert {r.verdict for r in (first, again, end, only_text)} == {Verdict.DELIVERED}
     rendered = render(chinese, "email", None, style)
@@ -213,7 +242,8 @@ async def test_a_server_silent_after_the_mail_may_have_it() -> None:
             return "250 OK"
 
     with Swallowing() as sink:
-        result = await send(sink.url(), timeout=4)
+        async with Quick() as quick:
+            result = await quick(sink.url(), timeout=2)
     assert (result.verdict, result.cause) == (Verdict.UNKNOWN, Cause.OUTCOME_UNKNOWN)
 
 

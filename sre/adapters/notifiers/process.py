@@ -1,18 +1,17 @@
-"""The parent of a delivery worker: starts it, waits for its word, and ends it at the deadline."""
+"""The parent of delivery workers: hands a task to a process, waits for its word, and ends it at the deadline."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import sys
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from sre.adapters.notifiers.births import LONGEST_STDERR_CHARACTERS, Executed, Nursery, Worker
 from sre.errors import ConfigError
 from sre.notify.channels import kind_problems, recipient_problems, url_problems
 from sre.notify.delivery import DeliveryResult, Verdict
@@ -22,12 +21,7 @@ from sre.redaction import redact, secrets_of_url
 from sre.settings.notify import ChannelSettings
 from sre.settings.secrets import resolve_secret
 
-WORKER = (sys.executable, "-P", "-m", "sre.adapters.notifiers.worker")
-# -P: a file apprise.py in the working folder is not what we mean.
-
-CAUSES = frozenset({None, *(cause.value for cause in Cause)})
-LONGEST_ANSWER_BYTES = 64 * 1024
-LONGEST_STDERR_CHARACTERS = 500
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +35,36 @@ class ChannelCheck:
 
 
 class AppriseSender:
-    """Delivers through Apprise. Secrets are looked up anew for each delivery, so that a changed file is enough."""
+    """
+    Delivers through Apprise, each delivery in a process of its own. Secrets are looked up anew for each delivery, so
+    that a changed file is enough.
+
+    ``async with AppriseSender(environ) as sender`` keeps a nursery that forks the processes, which is much quicker;
+    without it each one is started anew.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
+        self._nursery: Nursery | None = None
+        self._starting: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._nursery = Nursery(self._environ)
+        self._starting = asyncio.ensure_future(self._start())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        nursery, self._nursery = self._nursery, None
+        if self._starting is not None:
+            await self._starting
+        if nursery is not None:
+            await nursery.close()
+
+    async def _start(self) -> None:
+        """Have the nursery ready before the first page; where that fails, the first delivery says so."""
+        if self._nursery is not None:
+            with contextlib.suppress(OSError):
+                await self._nursery.start()
 
     async def __call__(self, channel: ChannelSettings, rendered: Rendered) -> DeliveryResult:
         """
@@ -99,28 +119,18 @@ class AppriseSender:
         line = json.dumps({**task, "url": url, "deadline_monotonic": deadline}).encode() + b"\n"
         secrets = secrets_of_url(url)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *WORKER,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                limit=LONGEST_ANSWER_BYTES,
-                start_new_session=True,
-                env=dict(self._environ),
-            )
+            worker = await self._worker()
         except OSError as error:
             return result_of(Outcome(Cause.LOCAL, f"the delivery process cannot be started: {error.strerror}")), {}
-        stderr = asyncio.ensure_future(_read_start(process.stderr))
         try:
             try:
-                async with asyncio.timeout(timeout_seconds):
-                    answer = await _ask(process, line)
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    answer = await worker.ask(line)
             except TimeoutError:
                 limit = f"no outcome within {timeout_seconds:g} s; killed, it may have arrived"
                 return result_of(Outcome(Cause.OUTCOME_UNKNOWN, limit)), {}
         finally:
-            await _end(process)
-            said = (await stderr).strip()
+            said = await worker.end()
         if answer is None:
             last = said[-LONGEST_STDERR_CHARACTERS:].replace("\n", " ")
             why = f"the delivery process ended without an answer{': ' + last if last else ''}; it may have arrived"
@@ -130,40 +140,16 @@ class AppriseSender:
             return DeliveryResult(Verdict.DELIVERED, detail), answer
         return result_of(Outcome(Cause(answer["cause"]), detail, answer.get("retry_after_seconds"))), answer
 
+    async def _worker(self) -> Worker:
+        """Return a process for one delivery. Raises OSError."""
+        if self._nursery is not None:
+            try:
+                return await self._nursery.bear()
+            except OSError as error:
+                log.warning("%s; a process is started instead", error)
+        return await Executed.start(self._environ)
+
 
 def result_of(outcome: Outcome) -> DeliveryResult:
     """Return the result of a try that did not deliver."""
     return DeliveryResult(outcome.verdict, outcome.detail, outcome.retry_after_seconds, outcome.cause)
-
-
-async def _ask(process: asyncio.subprocess.Process, line: bytes) -> dict[str, Any] | None:
-    """Hand the task over and return the answer; None when the worker ended or broke off instead."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(line)
-        await process.stdin.drain()
-        answer = json.loads(await process.stdout.readline())
-    except (OSError, ValueError):  # ValueError: nothing, half a line, or a line over the limit
-        return None
-    return answer if isinstance(answer, dict) and answer.get("cause") in CAUSES else None
-
-
-async def _read_start(stream: asyncio.StreamReader | None) -> str:
-    """Return the start of what a worker writes to stderr: a traceback of a broken installation."""
-    assert stream is not None
-    kept = b""
-    while chunk := await stream.read(4096):
-        kept = (kept + chunk)[: 4 * LONGEST_STDERR_CHARACTERS * 4]
-    return kept.decode("utf-8", "replace")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the worker's process group and wait for it, also when cancelled meanwhile."""
-    if process.returncode is None:
-        # The worker never ends by itself while we hold its stdin, so the group is still its own.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.stdin is not None
-    process.stdin.close()
-    await asyncio.shield(process.wait())
