@@ -31,7 +31,7 @@ demo:
 
 test: setup
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/python .ci/tests.py $(ARGS)
 
 test-fast:
 	@$(PYTHON) .ci/setup.py dev

@@ -34,8 +34,8 @@ def test_ci_runs_make_test_and_nothing_else() -> None:
 
 
 def test_make_test_sets_up_then_lints_then_tests() -> None:
-    programs = [re.sub(r"^\$\(\w+\)/?", "", command).split()[0] for command in recipe("test")]
-    assert programs == [".ci/setup.py", ".ci/setup.py", "ruff", "ruff", "mypy", "lint-imports", "pytest"]
+    programs = [re.sub(r"^\$\(\w+\)/?(python )?", "", command).split()[0] for command in recipe("test")]
+    assert programs == [".ci/setup.py", ".ci/setup.py", "ruff", "ruff", "mypy", "lint-imports", ".ci/tests.py"]
 
 
 def test_benchmarks_are_never_part_of_make_test() -> None:
@@ -126,3 +126,22 @@ def test_a_python_without_vllm_is_a_hint_here_and_a_failure_in_ci(project: Path,
 def test_wrong_usage_says_what_is_right(project: Path) -> None:
     done = setup(project, "everything")
     assert (done.returncode, done.stderr) == (2, "setup: usage: python3 .ci/setup.py demo|dev|tools|vllm|all\n")
+
+
+# --- .ci/tests.py --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("computing", "real", "code"), [("True", "True", 0), ("False", "True", 1), ("True", "False", 1)]
+)
+def test_one_failure_in_either_half_fails_the_whole(tmp_path: Path, computing: str, real: str, code: int) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "tests.py", tmp_path / ".ci")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  integration: x\n  vllm: x\n")
+    (tmp_path / "test_halves.py").write_text(
+        f"import pytest\n\ndef test_computing(): assert {computing}\n\n"
+        f"@pytest.mark.integration\ndef test_real(): assert {real}\n"
+    )
+    done = subprocess.run([sys.executable, ".ci/tests.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout.count("1 deselected") == 2, "each half takes what the other leaves"
