@@ -46,7 +46,7 @@ def test_uncommented_template_is_valid_and_its_values_are_the_defaults(kind: Eng
     assert {k: v for k, v in engine.items() if k not in OPTIONAL_WITHOUT_DEFAULT} == {
         k: v for k, v in plain_engine.items() if k not in OPTIONAL_WITHOUT_DEFAULT
     }
-    assert [channel.kind for channel in root.notify.channels] == ["email", "sms"]
+    assert [channel.kind for channel in root.notify.channels] == ["email", "sms", "pagerduty"]
 
 
 def test_uncommenting_reaches_the_hidden_settings() -> None:
