@@ -44,11 +44,19 @@ def number(value: float | Decimal) -> str:
     """Shortest exact decimal text of a number: 0.001, not 1e-03; 14.4, not 14.399999999999999."""
     if not math.isfinite(value):
         raise ExpressionError(f"{value} is no finite number")
-    exact = Decimal(str(value)).normalize()
-    if isinstance(value, float) and len(exact.as_tuple().digits) > LONGEST_NUMBER:
-        raise ExpressionError(f"{value} is a product of binary floats, no number a person chose; compute it in Decimal")
-    text = format(exact, "f")
+    text = format(Decimal(str(value)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def chosen(value: float | Decimal) -> str:
+    """``number`` of what a person chose. Raises ExpressionError: more digits than anybody writes."""
+    if isinstance(value, float) and math.isfinite(value):
+        digits = Decimal(str(value)).normalize().as_tuple().digits
+        if len(digits) > LONGEST_NUMBER:
+            raise ExpressionError(
+                f"{value} is a product of binary floats, no number a person chose; compute it in Decimal"
+            )
+    return number(value)
 
 
 def quoted(text: str) -> str:
@@ -309,7 +317,7 @@ def ratio(part: Expr, whole: Expr, unit: Unit = Unit.RATIO, *, least: float = 0)
             f"unequal labels in a division: {sorted(part.labels)} and {sorted(whole.labels)}; aggregate both alike"
         )
     return Expr(
-        f"{part.operand} / ({whole.operand} > {number(least)})", unit, part.labels, _uses(part, whole), atomic=False
+        f"{part.operand} / ({whole.operand} > {chosen(least)})", unit, part.labels, _uses(part, whole), atomic=False
     )
 
 
@@ -372,13 +380,13 @@ def on_each(over: Expr, value: Expr, *on: str) -> Expr:
 
 def at_least(expr: Expr, least: float) -> Expr:
     """``clamp_min``: what is less counts as ``least``."""
-    return replace(expr, text=f"clamp_min({expr.text}, {number(least)})", atomic=True)
+    return replace(expr, text=f"clamp_min({expr.text}, {chosen(least)})", atomic=True)
 
 
 def scaled(expr: Expr, factor: float | Decimal, unit: Unit, *, divide: bool = False) -> Expr:
     """``expr * factor`` (or ``/ factor``) in another unit."""
     operator = "/" if divide else "*"
-    return replace(expr, text=f"{expr.operand} {operator} {number(factor)}", unit=unit, atomic=False)
+    return replace(expr, text=f"{expr.operand} {operator} {chosen(factor)}", unit=unit, atomic=False)
 
 
 def one_minus(expr: Expr) -> Expr:
@@ -416,14 +424,14 @@ def compare(expr: Expr, operator: str, threshold: float | Decimal) -> Expr:
         raise ExpressionError(
             f"{expr.text} {operator} {number(threshold)} never holds: a {expr.unit.value} lies in {low:g}..{high:g}"
         )
-    text = f"{expr.operand} {operator} {number(threshold)}"
+    text = f"{expr.operand} {operator} {chosen(threshold)}"
     return replace(expr, text=text, atomic=False, condition=True)
 
 
 def holds(expr: Expr, operator: str, threshold: float) -> Expr:
     """1 where the comparison holds, 0 where it does not."""
     compared = compare(expr, operator, threshold)
-    text = f"{expr.operand} {operator} bool {number(threshold)}"
+    text = f"{expr.operand} {operator} bool {chosen(threshold)}"
     return replace(compared, text=text, unit=Unit.STATE, condition=False)
 
 

@@ -26,6 +26,7 @@ from sre.monitoring.promql import (
     at_least,
     avg_by,
     both,
+    chosen,
     compare,
     either,
     le_matcher,
@@ -58,7 +59,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: floa
 # ---- Texts ----------------------------------------------------------------------------------------------------------
 
 
-@given(finite)
+@given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_plain_and_reads_back_as_itself(value: float) -> None:
     text = number(value)
     assert re.fullmatch(r"-?\d+(\.\d+)?", text)
@@ -78,7 +79,7 @@ def test_numbers_are_written_as_people_do() -> None:
         with pytest.raises(ExpressionError, match="is no finite number"):
             number(value)
     with pytest.raises(ExpressionError, match="compute it in Decimal"):
-        number(0.1 * 0.2)
+        chosen(0.1 * 0.2)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
