@@ -29,7 +29,7 @@ STARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``host:port`` and the labels of its series; ``__metrics_path__`` and ``instance`` among them where they differ."""
+    """``host:port`` and the labels of its series; ``__metrics_path__`` or ``instance`` among them where they differ."""
 
     address: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -68,8 +68,15 @@ class Server:
             self._process.kill()
             self._process.wait()
 
-    def until(self, what: str, predicate: Callable[[], T], timeout: float = 20.0, interval: float = 0.1) -> T:
-        """Poll until true; fail with the end of the log at the deadline."""
+    def until(
+        self,
+        what: str,
+        predicate: Callable[[], T],
+        timeout: float = 20.0,
+        interval: float = 0.1,
+        logs: tuple[Path, ...] = (),
+    ) -> T:
+        """Poll until true; fail with the end of our log, and of ``logs``, at the deadline."""
         deadline = time.monotonic() + timeout
         while True:
             found: Any = None
@@ -78,7 +85,9 @@ class Server:
             if found:
                 return found  # type: ignore[no-any-return]
             if time.monotonic() >= deadline:
-                pytest.fail(f"not within {timeout:g} s: {what}; last: {found!r}\n{log_tail(self.log)}", pytrace=False)
+                pytest.fail(
+                    f"not within {timeout:g} s: {what}; last: {found!r}\n{log_tail(self.log, *logs)}", pytrace=False
+                )
             time.sleep(interval)
 
     def running(self) -> bool:
