@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sre.actions.records import JournalEntry, OutboxMessage
-from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest
+from sre.actions.types import FinishedRequest, GatewayDesired, InFlightRequest, Message
 from sre.signals.types import (
     CanaryResult,
     GatewaySeen,
@@ -137,9 +137,19 @@ class StateStore(Protocol):
         ...
 
     def commit(
-        self, *, state: str | None, journal: Sequence[JournalEntry] = (), outbox: Sequence[OutboxMessage] = ()
+        self,
+        *,
+        state: str | None,
+        journal: Sequence[JournalEntry] = (),
+        outbox: Sequence[OutboxMessage] = (),
+        told: Sequence[Message] = (),
     ) -> None:
-        """Write all of it in one transaction, on disk when this returns. ``state`` None leaves the state as it is."""
+        """
+        Write all of it in one transaction, on disk when this returns. ``state`` None leaves the state as it is.
+
+        Args:
+            told: Messages that open, worsen or resolve an incident, whether or not a channel wants them.
+        """
         ...
 
     def release_held(self, incident_id: str) -> int:

@@ -56,7 +56,8 @@ class OutboxState(enum.Enum):
     SENDING = "sending"  # leased to a sender
     SENT = "sent"  # accepted by the provider; not proof that a person read it
     DEAD = "dead"  # given up; needs a person
-    SUPERSEDED = "superseded"  # its content went into the message that resolves the incident
+    SUPERSEDED = "superseded"  # not needed any more: told with the end of the incident, acknowledged, dropped by hand
+    DIGESTED = "digested"  # told as part of a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,59 @@ class OutboxRow:
     last_error: str | None
     created_wall: float
     age_seconds: float
+    """Since it could first have gone out: the end of quiet hours and a person's retry begin it anew."""
     sent_wall: float | None
+    severity: str = "page"
+    """What decides how urgent it is: for the end of an incident, the incident's own."""
+    waits_for: str = ""
+    """quiet_hours: their end. quiet_hours_over, digest: the next digest. by_hand: nothing, a person sent it."""
+    digest: str | None = None
+    """The digest that told it."""
+    fallback_of: int | None = None
+    """The message that another channel could not deliver."""
+    fell_back: bool = False
+    """Its channel's fallback was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRow:
+    """An incident that people were to be told of, as stored."""
+
+    id: str
+    severity: str
+    """The worst it ever had."""
+    opening: Message
+    opened_wall: float
+    resolved_wall: float | None
+    acknowledged_wall: float | None
+    acknowledged_by: str | None
+    note: str | None
+    level: int
+    """Escalations told since, because nobody acknowledged it."""
+
+
+class AckOutcome(enum.Enum):
+    """What an acknowledgement found."""
+
+    ACKNOWLEDGED = "acknowledged"
+    ALREADY = "already_acknowledged"
+    RESOLVED = "resolved"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """
+    What became of an acknowledgement of an incident, or of all incidents of a digest.
+
+    ``incidents``: those that are acknowledged now and were not before. ``by`` and ``at_wall``: who acknowledged it
+    first, and when; of a resolved one, when it ended.
+    """
+
+    outcome: AckOutcome
+    incidents: tuple[str, ...] = ()
+    by: str | None = None
+    at_wall: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +142,4 @@ class OutboxLoad:
     """Held, waiting and under way."""
     dead: int
     oldest_seconds: float | None
-    """Age of the oldest pending one; None when none is."""
+    """Age of the oldest pending one that quiet hours do not hold back; None when none is."""

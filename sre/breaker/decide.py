@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sre.actions.records import JournalEntry, OutboxMessage
-from sre.actions.types import EngineDesired, GatewayDesired, PoolDesired
+from sre.actions.types import EngineDesired, GatewayDesired, Message, PoolDesired
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
 from sre.breaker.evidence import observe_engine
 from sre.breaker.hang import HangVerdict, note_canary_success
@@ -47,6 +47,8 @@ class Decision:
     effects: tuple[Effect, ...]
     journal: tuple[JournalEntry, ...]
     outbox: tuple[OutboxMessage, ...]
+    told: tuple[Message, ...] = ()
+    """What the outbox says, also where no channel wants it: it opens, worsens and resolves incidents."""
 
 
 def decide(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy) -> Decision:
@@ -78,6 +80,7 @@ def decide(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy
         tuple(sorted(effects, key=lambda e: order[type(e)])),
         tuple(records.journal),
         tuple(records.outbox),
+        tuple(records.told),
     )
 
 

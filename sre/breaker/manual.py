@@ -83,6 +83,7 @@ def obey(state: GuardState, memory: Memory, snapshot: Snapshot, policy: Policy, 
         tuple(effects),
         tuple(records.journal),
         tuple(records.outbox),
+        tuple(records.told),
     )
 
 

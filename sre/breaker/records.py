@@ -22,6 +22,7 @@ class Records:
         self.at, self.wall, self.policy = snapshot.at, snapshot.wall, policy
         self.journal: list[JournalEntry] = []
         self.outbox: list[OutboxMessage] = []
+        self.told: list[Message] = []
 
     def note(
         self,
@@ -47,6 +48,7 @@ class Records:
         )
 
     def tell(self, message: Message, level: int = 0, hold_seconds: float = 0.0) -> None:
+        self.told.append(message)
         for channel in self.policy.listeners(message):
             self.outbox.append(OutboxMessage(message, channel, level, hold_seconds))
 

@@ -8,22 +8,25 @@ import os
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
 from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
+from sre.control.outbox_port import NoOutbox as NoOutbox
+from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
-from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
+from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict, backoff_seconds
+from sre.notify.policy import Dispatch, Follow, Next, after_try, policy_of
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import ChannelSettings, NotifySettings
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-"""How often the outbox is looked into when nobody wakes the sender: back-offs end, operators retry."""
+"""How often the outbox is looked into when nobody wakes the sender: back-offs end, operators retry, incidents wait."""
 
 LEASE_MARGIN_SECONDS = 30.0
 """A lease lasts the channel's deadline and this: starting and ending a worker on a busy machine."""
@@ -31,64 +34,14 @@ LEASE_MARGIN_SECONDS = 30.0
 REMEMBERED = 10_000
 """Messages delivered from memory that are known not to be sent again."""
 
+MOST_UNSTORED = 1_000
+"""Messages that live in memory only. More of them say nothing new, and memory is to stay bounded."""
+
 OUTCOMES = ("delivered", "failed", "rejected", "unknown")
 """How a try ended, as it is counted."""
 
-GIVEN_UP = frozenset({Verdict.IMPOSSIBLE, Verdict.REJECTED})
-"""Repeating cannot help."""
-
 Key = tuple[str, str, str, int]
 """Incident, event, channel, level: what makes two messages one."""
-
-
-class Outbox(Protocol):
-    """
-    What the sender needs of the store. Every call blocks, perhaps for good, and raises StateError; see
-    ``sre.adapters.store``.
-    """
-
-    def lease(
-        self, *, owner: str, seconds: float, channels: Collection[str], exclude: Collection[int] = ()
-    ) -> Sequence[OutboxRow]: ...
-
-    def peek_due(self, *, channels: Collection[str], exclude: Collection[int] = ()) -> Sequence[OutboxRow]: ...
-
-    def mark_sent(self, row_id: int, *, owner: str) -> bool: ...
-
-    def mark_failed(self, row_id: int, *, owner: str, error: str, retry_after_seconds: float) -> bool: ...
-
-    def mark_dead(self, row_id: int, *, owner: str, error: str) -> bool: ...
-
-    def release_leases(self, *, owner: str) -> int: ...
-
-    def strand(self, known_channels: Collection[str]) -> int: ...
-
-
-class NoOutbox:
-    """The outbox of a guard whose store cannot be trusted: nothing waits there, messages live in memory only."""
-
-    def lease(
-        self, *, owner: str, seconds: float, channels: Collection[str], exclude: Collection[int] = ()
-    ) -> Sequence[OutboxRow]:
-        return ()
-
-    def peek_due(self, *, channels: Collection[str], exclude: Collection[int] = ()) -> Sequence[OutboxRow]:
-        return ()
-
-    def mark_sent(self, row_id: int, *, owner: str) -> bool:
-        return False
-
-    def mark_failed(self, row_id: int, *, owner: str, error: str, retry_after_seconds: float) -> bool:
-        return False
-
-    def mark_dead(self, row_id: int, *, owner: str, error: str) -> bool:
-        return False
-
-    def release_leases(self, *, owner: str) -> int:
-        return 0
-
-    def strand(self, known_channels: Collection[str]) -> int:
-        return 0
 
 
 @dataclass(slots=True)
@@ -150,6 +103,7 @@ class Delivery:
         self._store = store
         self._calls = BlockingCalls("outbox", seconds=store_seconds)
         self._settings = settings
+        self._policy = policy_of(settings)
         self._channels = {channel.name: channel for channel in settings.channels}
         self._clock = clock
         self._send = send
@@ -165,6 +119,10 @@ class Delivery:
         self._sent_unstored: dict[Key, None] = {}  # in order, so that the oldest can be forgotten
         self._writing = asyncio.Lock()
         self._stranded = False
+        self._escalated_at = -POLL_SECONDS
+        self._failures: dict[str, int] = {}  # in a row, by channel
+        self._paused: dict[str, float] = {}  # by channel: until when its provider wants to be left alone
+        self._unmarked: dict[str, deque[float]] = {}  # by channel: when what the store could not mark was begun
         self.statistics = {name: ChannelStatistics() for name in self._channels}
         self.store_problem: str | None = None
         """Why the outbox cannot be read or written now; None while it can."""
@@ -186,8 +144,14 @@ class Delivery:
         for message in messages:
             key = _key(message)
             if message.channel in self._channels and key not in self._sent_unstored:
-                self._unstored.setdefault(key, _Unstored(message))
+                self._remember(key, message)
         self.wake()
+
+    def _remember(self, key: Key, message: OutboxMessage) -> None:
+        if key not in self._unstored and len(self._unstored) >= MOST_UNSTORED:
+            log.error("outbox: %s to %s is lost: %d wait in memory", key[0], message.channel, MOST_UNSTORED)
+            return
+        self._unstored.setdefault(key, _Unstored(message))
 
     @property
     def unstored(self) -> tuple[OutboxMessage, ...]:
@@ -221,6 +185,7 @@ class Delivery:
                 self._stranded = True
                 if lost:
                     log.warning("outbox: %d messages wait for channels that are not in sre.yaml; now dead", lost)
+            await self._escalate()
             await self._take()
             self._store_works()
         except StateError as error:
@@ -264,8 +229,22 @@ class Delivery:
             await asyncio.gather(woken, rested, return_exceptions=True)
 
     def _free(self) -> tuple[str, ...]:
-        taken = {row.channel for row in self._taken}
-        return tuple(name for name in self._channels if name not in self._busy and name not in taken)
+        taken, now = {row.channel for row in self._taken}, self._clock.monotonic()
+        return tuple(
+            name
+            for name in self._channels
+            if name not in self._busy and name not in taken and self._paused.get(name, now) <= now
+        )
+
+    async def _escalate(self) -> None:
+        """Queue what is told because nobody acknowledged an incident. Raises StateError."""
+        escalation, now = self._policy.escalation, self._clock.monotonic()
+        if escalation is None or now - self._escalated_at < POLL_SECONDS:
+            return
+        count = await self._calls(lambda: self._store.escalate(escalation))
+        self._escalated_at = now
+        if count:
+            log.warning("outbox: %d incidents were not acknowledged; more people are told", count)
 
     async def _take(self) -> None:
         """Lease what is due on free channels. Raises StateError; a lease that comes later is not lost."""
@@ -273,21 +252,34 @@ class Delivery:
         if not free:
             return
         seconds = max(self._channels[name].timeout_seconds for name in free) + LEASE_MARGIN_SECONDS
-        store, owner, taken = self._store, self._owner, self._taken
-        await self._calls(lambda: taken.extend(store.lease(owner=owner, seconds=seconds, channels=free, exclude=known)))
+        store, owner, taken, dispatch = self._store, self._owner, self._taken, self._policy.dispatch
+        await self._calls(
+            lambda: taken.extend(
+                store.lease(owner=owner, seconds=seconds, channels=free, exclude=known, dispatch=dispatch)
+            )
+        )
 
     async def _peek(self) -> Sequence[OutboxRow]:
         """The store cannot be written: what it holds can perhaps still be read, and pages must go out."""
-        free = self._free()
-        waiting = {
-            row_id
-            for row_id, outcome in self._unwritten.items()
-            if outcome.not_before is None or outcome.not_before > self._clock.monotonic()
-        }
+        now, storm = self._clock.monotonic(), self._policy.dispatch.storm
+        for begun in self._unmarked.values():
+            while begun and begun[0] <= now - storm.window_seconds:
+                begun.popleft()
+        # No digest can be made of what cannot be marked: what is over the limit waits for the disk.
+        free = tuple(c for c in self._free() if len(self._unmarked.get(c, ())) < storm.max_messages)
+        hours = Dispatch(quiet_hours=self._policy.dispatch.quiet_hours)
+        waiting = tuple(
+            row_id for row_id, outcome in self._unwritten.items()
+            if outcome.not_before is None or outcome.not_before > now
+        )  # fmt: skip
         try:
-            return await self._calls(lambda: self._store.peek_due(channels=free, exclude=tuple(waiting)))
+            rows = await self._calls(lambda: self._store.peek_due(channels=free, exclude=waiting, dispatch=hours))
         except StateError:
             return ()
+        for row in rows:
+            if row.id not in self._unwritten:
+                self._unmarked.setdefault(row.channel, deque()).append(now)
+        return rows
 
     async def _write_outcomes(self) -> None:
         """Write down how deliveries ended. Raises StateError; what was not written is kept."""
@@ -299,38 +291,73 @@ class Delivery:
 
     async def _deliver_row(self, row: OutboxRow) -> None:
         channel = self._channels[row.channel]
-        store, owner = self._store, self._owner
         known = self._unwritten.get(row.id)
         attempts = max(row.attempts, known.attempts if known is not None else 0) + 1
+        too_old = row.age_seconds > self._settings.max_age_seconds
         if _key(row) in self._sent_unstored:
-            result = DeliveryResult(Verdict.DELIVERED)
-        elif row.age_seconds > self._settings.max_age_seconds:
+            result, too_old = DeliveryResult(Verdict.DELIVERED), False
+        elif too_old:
             result = DeliveryResult(Verdict.IMPOSSIBLE, f"not sent: older than {self._settings.max_age_seconds:g} s")
         else:
             result = await self._try(channel, row)
-        if result.verdict is Verdict.DELIVERED:
+        follow = self._follow(channel.name, result, attempts, too_old=too_old)
+        if follow.next is Next.SENT:
             self._unstored.pop(_key(row), None)  # its twin, should it wait in memory
-            outcome = _Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
-        elif result.verdict in GIVEN_UP or attempts >= self._settings.max_attempts:
-            self.statistics[row.channel].dead += 1
-            log.error("outbox: %s to %s is given up: %s", row.message.incident_id, row.channel, result.detail)
-            outcome = _Outcome(lambda: store.mark_dead(row.id, owner=owner, error=result.detail), attempts, None)
-        else:
-            wait = max(self._backoff(attempts), result.retry_after_seconds or 0.0)
-            log.warning(
-                "outbox: %s to %s: try %d %s: %s; again in %.0f s",
-                row.message.incident_id, row.channel, attempts, result.verdict.value, result.detail, wait,
-            )  # fmt: skip
-            outcome = _Outcome(
-                lambda: store.mark_failed(row.id, owner=owner, error=result.detail, retry_after_seconds=wait),
-                attempts,
-                self._clock.monotonic() + wait,
-            )
-        self._unwritten[row.id] = outcome
+        self._unwritten[row.id] = self._outcome(row, result, follow, attempts)
         try:
             await self._write_outcomes()
         except StateError as error:
             self._store_fails(error)
+
+    def _follow(self, channel: str, result: DeliveryResult, attempts: int, *, too_old: bool = False) -> Follow:
+        """What follows a try; remembers how the channel does."""
+        if result.verdict is Verdict.DELIVERED:
+            self._failures[channel] = 0
+        elif not too_old:
+            self._failures[channel] = self._failures.get(channel, 0) + 1
+        wait = result.retry_after_seconds
+        if result.cause is Cause.THROTTLED and wait is not None:
+            # What waits behind it would be refused, too.
+            self._paused[channel] = self._clock.monotonic() + min(wait, self._policy.max_backoff_seconds)
+        return after_try(
+            result.verdict, self._policy, attempts=attempts, failures_in_row=self._failures.get(channel, 0),
+            retry_after_seconds=wait, too_old=too_old,
+        )  # fmt: skip
+
+    def _outcome(self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int) -> _Outcome:
+        """How the store is told."""
+        store, owner, detail = self._store, self._owner, result.detail
+        fallback = self._policy.fallbacks.get(row.channel) if follow.fallback else None
+        if follow.next is Next.SENT:
+            return _Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
+        also = f"; {fallback} is told" if fallback is not None and not row.fell_back else ""
+        if follow.next is Next.GIVE_UP:
+            self.statistics[row.channel].dead += 1
+            log.error(
+                "outbox: %s to %s is given up (%s): %s%s",
+                row.message.incident_id, row.channel, follow.because.value, detail, also,
+            )  # fmt: skip
+            return _Outcome(
+                lambda: store.mark_dead(
+                    row.id, owner=owner, error=detail, fallback=fallback, channel_down=follow.channel_down
+                ),
+                attempts,
+                None,
+            )
+        wait = max(self._backoff(attempts), result.retry_after_seconds or 0.0)
+        log.warning(
+            "outbox: %s to %s: try %d %s (%s): %s; again in %.0f s%s",
+            row.message.incident_id, row.channel, attempts, result.verdict.value, follow.because.value, detail, wait,
+            also,
+        )  # fmt: skip
+        return _Outcome(
+            lambda: store.mark_failed(
+                row.id, owner=owner, error=detail, retry_after_seconds=wait, fallback=fallback,
+                channel_down=follow.channel_down,
+            ),
+            attempts,
+            self._clock.monotonic() + wait,
+        )  # fmt: skip
 
     async def _deliver_unstored(self, item: _Unstored) -> None:
         channel = self._channels[item.message.channel]
@@ -343,17 +370,19 @@ class Delivery:
         item.attempts += 1
         wait = max(self._backoff(item.attempts), result.retry_after_seconds or 0.0)
         item.not_before = self._clock.monotonic() + wait
-        key = _key(item.message)
-        if result.verdict is Verdict.DELIVERED:
+        key, follow = _key(item.message), self._follow(channel.name, result, item.attempts)
+        if follow.next is Next.SENT:
             self._sent_unstored[key] = None
             while len(self._sent_unstored) > REMEMBERED:
                 del self._sent_unstored[next(iter(self._sent_unstored))]
-            self._unstored.pop(key, None)
-        elif result.verdict in GIVEN_UP or item.attempts >= self._settings.max_attempts:
-            self.statistics[channel.name].dead += 1
-            self._unstored.pop(key, None)
-        if result.verdict is not Verdict.DELIVERED:
+        else:
             log.warning("notify: %s to %s: %s", row.message.incident_id, row.channel, result.detail)
+        if follow.next is not Next.REPEAT:
+            self.statistics[channel.name].dead += follow.next is Next.GIVE_UP
+            self._unstored.pop(key, None)
+        fallback = self._policy.fallbacks.get(channel.name) if follow.fallback else None
+        if fallback is not None:
+            self.send_unstored([replace(item.message, channel=fallback)])
 
     async def _try(self, channel: ChannelSettings, row: OutboxRow) -> DeliveryResult:
         """Render and send once; count it. Never raises but CancelledError."""

@@ -157,11 +157,12 @@ class Guard:
             text = json.dumps(encode(decision.state, boot_id=self._boot_id, at=at, wall=wall))
         notes = tuple(self._notebook.entries)
         journal = (*notes, *decision.journal)
-        if text is None and not journal and not decision.outbox:
+        if text is None and not journal and not decision.outbox and not decision.told:
             return True
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(
-            self._executor, lambda: store.commit(state=text, journal=journal, outbox=decision.outbox)
+            self._executor,
+            lambda: store.commit(state=text, journal=journal, outbox=decision.outbox, told=decision.told),
         )
         try:
             await asyncio.wait_for(asyncio.shield(future), self._commit_seconds)
@@ -340,7 +341,7 @@ class Guard:
 
     def _unchanged(self, state: GuardState, records: Records) -> Decision:
         desired = self.memory.desired or GatewayDesired((), ())
-        return Decision(state, self.memory, desired, {}, (), tuple(records.journal), tuple(records.outbox))
+        return Decision(state, self.memory, desired, {}, (), tuple(records.journal), tuple(records.outbox), tuple(records.told))
 
     # ---- effects ----------------------------------------------------------------------------------------------------
 

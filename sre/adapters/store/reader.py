@@ -11,12 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sre.actions.records import JournalRow, OutboxLoad, OutboxRow, OutboxState
+from sre.actions.records import IncidentRow, JournalRow, OutboxLoad, OutboxRow, OutboxState
+from sre.adapters.store import dispatch as dispatching
+from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
 from sre.adapters.store import schema
+from sre.adapters.store.moment import Now
 from sre.clock import Clock
 from sre.errors import StateError
+from sre.notify.policy import Dispatch
+
+UNLIMITED = Dispatch()
+"""No quiet hours, no storms: every message goes out by itself."""
 
 
 class StoreReader:
@@ -111,11 +118,19 @@ class StoreReader:
         *,
         states: Collection[OutboxState] | None = None,
         incident_id: str | None = None,
+        digest: str | None = None,
         limit: int = 1000,
     ) -> Sequence[OutboxRow]:
-        """The newest ``limit`` messages that match, oldest first."""
+        """
+        The newest ``limit`` messages that match, oldest first.
+
+        Args:
+            digest: Only what the digest of this id tells.
+        """
         with self._reading() as connection:
-            return outbox_table.select(connection, self._now(), states=states, incident_id=incident_id, limit=limit)
+            return outbox_table.select(
+                connection, self._now(), states=states, incident_id=incident_id, digest=digest, limit=limit
+            )
 
     def outbox_row(self, row_id: int) -> OutboxRow | None:
         with self._reading() as connection:
@@ -136,13 +151,35 @@ class StoreReader:
         with self._reading() as connection:
             return outbox_table.load(connection, now)
 
-    def peek_due(self, *, channels: Collection[str], exclude: Collection[int] = ()) -> Sequence[OutboxRow]:
-        """The oldest due message per channel, without taking it: for a sender that cannot write."""
+    def incident(self, incident_id: str) -> IncidentRow | None:
+        """What was told of an incident, and who acknowledged it; None if nothing was told."""
         with self._reading() as connection:
-            return outbox_table.due(connection, self._now(), channels=channels, exclude=exclude)
+            return incident_table.one(connection, incident_id)
 
-    def _now(self) -> outbox_table.Now:
-        return outbox_table.Now(self._clock.monotonic(), self._clock.wall(), self._boot_id)
+    def incidents(self, *, limit: int = 1000) -> Sequence[IncidentRow]:
+        """The newest ``limit`` incidents that people were to be told of, oldest first."""
+        with self._reading() as connection:
+            return incident_table.select(connection, limit=limit)
+
+    def unacknowledged(self) -> dict[str, int]:
+        """Incidents that are neither resolved nor acknowledged, by severity; one that has none is not there."""
+        with self._reading() as connection:
+            return incident_table.unacknowledged(connection)
+
+    def peek_due(
+        self, *, channels: Collection[str], exclude: Collection[int] = (), dispatch: Dispatch = UNLIMITED
+    ) -> Sequence[OutboxRow]:
+        """
+        The next message per channel, without taking it: for a sender that cannot write. It can make no digest: what
+        would go into one comes by itself.
+        """
+        with self._reading() as connection:
+            now = self._now()
+            found = (dispatching.peek(connection, now, channel, dispatch, exclude) for channel in channels)
+            return [row for row in found if row is not None]
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic(), self._clock.wall(), self._boot_id)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from sre.errors import StateError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+OLDEST_VERSION = 1
+"""The oldest that ``migrate`` brings up to date."""
 APPLICATION_ID = 0x53524547  # "SREG": in the file's header, so that a foreign SQLite file is known as one
 GENESIS = "0" * 64
 """What the first journal row names as the hash before it."""
@@ -22,32 +24,65 @@ BUSY_TIMEOUT_SECONDS = 5.0
 WAL_LIMIT_BYTES = 4 * 1024 * 1024
 """The write-ahead log is cut back to this after a checkpoint."""
 
-SCHEMA = f"""
+TABLES: dict[str, str] = {
+    "state": """
 CREATE TABLE state (
   id INTEGER PRIMARY KEY CHECK (id = 1), document TEXT NOT NULL, sha256 TEXT NOT NULL, saved_wall REAL NOT NULL,
   boot_id TEXT NOT NULL);
+""",
+    "journal": """
 CREATE TABLE journal (
   seq INTEGER PRIMARY KEY, at_wall REAL NOT NULL, at_monotonic REAL NOT NULL, boot_id TEXT NOT NULL, kind TEXT NOT NULL,
   incident_id TEXT, target TEXT NOT NULL, action TEXT, reason TEXT NOT NULL, data TEXT NOT NULL,
   prev_hash TEXT NOT NULL, hash TEXT NOT NULL);
 CREATE INDEX journal_incident ON journal (incident_id, seq);
 CREATE INDEX journal_action ON journal (action, target, seq) WHERE kind = 'intent';
+""",
+    "chain": f"""
 CREATE TABLE chain (
   id INTEGER PRIMARY KEY CHECK (id = 1), anchor_seq INTEGER NOT NULL, anchor_hash TEXT NOT NULL,
   head_seq INTEGER NOT NULL, head_hash TEXT NOT NULL);
 INSERT INTO chain VALUES (1, 0, '{GENESIS}', 0, '{GENESIS}');
+""",
+    "outbox": """
 CREATE TABLE outbox (
   id INTEGER PRIMARY KEY AUTOINCREMENT, incident_id TEXT NOT NULL, event TEXT NOT NULL, channel TEXT NOT NULL,
-  level INTEGER NOT NULL, payload TEXT NOT NULL, opened TEXT,
-  state TEXT NOT NULL CHECK (state IN ('held', 'pending', 'sending', 'sent', 'dead', 'superseded')),
+  level INTEGER NOT NULL, payload TEXT NOT NULL, opened TEXT, severity TEXT NOT NULL, rank INTEGER NOT NULL,
+  state TEXT NOT NULL
+    CHECK (state IN ('held', 'pending', 'sending', 'sent', 'dead', 'superseded', 'digested')),
+  waits_for TEXT NOT NULL DEFAULT '' CHECK (waits_for IN ('', 'quiet_hours', 'quiet_hours_over', 'digest', 'by_hand')),
   attempts INTEGER NOT NULL DEFAULT 0, boot_id TEXT NOT NULL, due_at REAL NOT NULL, lease_owner TEXT, last_error TEXT,
-  created_wall REAL NOT NULL, created_at REAL NOT NULL, created_boot TEXT NOT NULL, sent_wall REAL,
+  created_wall REAL NOT NULL, created_at REAL NOT NULL, created_boot TEXT NOT NULL,
+  begun_at REAL, begun_boot TEXT, slot INTEGER NOT NULL DEFAULT 0,
+  digest_id INTEGER, fallback_of INTEGER, fell_back INTEGER NOT NULL DEFAULT 0, sent_wall REAL,
   UNIQUE (incident_id, event, channel, level));
 CREATE INDEX outbox_open ON outbox (state, channel, id) WHERE state IN ('held', 'pending', 'sending');
-"""
-# outbox.due_at, created_at: CLOCK_MONOTONIC of the boot beside them, so that a step of the wall clock neither delays
-# nor repeats a page. Of another boot they mean nothing: such a row is due. due_at is the end of the hold, of the
-# back-off or of the lease, by state.
+CREATE INDEX outbox_new ON outbox (channel, waits_for, rank, id)
+  WHERE state IN ('held', 'pending') AND begun_boot IS NULL;
+CREATE INDEX outbox_again ON outbox (channel, rank, id)
+  WHERE state IN ('held', 'pending', 'sending') AND begun_boot IS NOT NULL;
+CREATE INDEX outbox_begun ON outbox (channel, begun_boot, begun_at) WHERE begun_boot IS NOT NULL;
+CREATE INDEX outbox_dead ON outbox (channel) WHERE state = 'dead';
+CREATE INDEX outbox_finished ON outbox (id) WHERE state IN ('sent', 'superseded', 'digested');
+CREATE INDEX outbox_digest ON outbox (digest_id, id) WHERE digest_id IS NOT NULL;
+CREATE INDEX outbox_fallback ON outbox (fallback_of) WHERE fallback_of IS NOT NULL;
+""",
+    "incident": """
+CREATE TABLE incident (
+  id TEXT PRIMARY KEY, severity TEXT NOT NULL, rank INTEGER NOT NULL, payload TEXT NOT NULL, opened_wall REAL NOT NULL,
+  resolved_wall REAL, acked_wall REAL, acked_by TEXT, ack_note TEXT, level INTEGER NOT NULL DEFAULT 0,
+  step_at REAL NOT NULL, step_boot TEXT NOT NULL, step_wall REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX incident_unanswered ON incident (rank, level, step_at) WHERE resolved_wall IS NULL AND acked_wall IS NULL;
+CREATE INDEX incident_opened ON incident (opened_wall);
+""",
+}
+"""Table → how it is made, with its indexes. A further one needs nothing else but a step in ``migrate``."""
+# outbox.due_at, created_at, begun_at: CLOCK_MONOTONIC of the boot beside them, so that a step of the wall clock neither
+# delays nor repeats a page. Of another boot they mean nothing: such a row is due, and was not begun lately. due_at is
+# the end of the hold, of the back-off or of the lease, by state. created_at is when it could first have gone out;
+# created_wall is when it was queued. begun_*: its first try; without it the message is new, and counts against the
+# limit of its channel when it is begun. slot: it went out as a digest, or in the place of one.
+# incident.step_*: when it began, or when its last level was told.
 
 Trace = Callable[[str], None]
 
@@ -131,7 +166,8 @@ def create(path: Path) -> None:
         try:
             connection.execute("PRAGMA synchronous=FULL")
             connection.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+                f"BEGIN; {''.join(TABLES.values())} PRAGMA application_id={APPLICATION_ID};"
+                f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
         finally:
             connection.close()
@@ -154,9 +190,14 @@ def refuse_damage(path: Path) -> bool:
     return exists
 
 
-def connect(path: Path, *, readonly: bool, trace: Trace | None = None) -> sqlite3.Connection:
+def connect(
+    path: Path, *, readonly: bool, trace: Trace | None = None, older: Callable[[sqlite3.Connection], None] | None = None
+) -> sqlite3.Connection:
     """
     Open the existing state ``path`` and check that it is ours, of a version we know, and whole.
+
+    Args:
+        older: Brings a file that an older sre wrote to this version; without it such a file is refused.
 
     Raises:
         StateError: It is not.
@@ -172,7 +213,7 @@ def connect(path: Path, *, readonly: bool, trace: Trace | None = None) -> sqlite
         )
     try:
         with explained(path):
-            _check_identity(connection, path)
+            version = _check_identity(connection, path, older is not None)
             if not readonly:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
@@ -182,13 +223,16 @@ def connect(path: Path, *, readonly: bool, trace: Trace | None = None) -> sqlite
                     raise corrupt(path, str(found).replace("\n", " "))
             if trace is not None:
                 connection.set_trace_callback(trace)
+            if older is not None and version < SCHEMA_VERSION:
+                older(connection)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+def _check_identity(connection: sqlite3.Connection, path: Path, take_older: bool) -> int:
+    """Return the version of the file."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
@@ -198,5 +242,11 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
             f"guard state {path}: written by a newer sre (schema {version}, this one knows {SCHEMA_VERSION});"
             " install that version again"
         )
-    if version < SCHEMA_VERSION:
+    if version < OLDEST_VERSION:
         raise corrupt(path, f"schema version {version}")
+    if version < SCHEMA_VERSION and not take_older:
+        raise StateError(
+            f"guard state {path}: written by an older sre (schema {version}, this one reads {SCHEMA_VERSION}); the"
+            " guard brings it up to date when it starts: sre down, then sre up"
+        )
+    return int(version)

@@ -11,18 +11,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from sre.actions.records import JournalEntry, OutboxMessage, OutboxRow, OutboxState
+from sre.actions.records import (
+    Acknowledgement,
+    AckOutcome,
+    JournalEntry,
+    OutboxMessage,
+    OutboxRow,
+    OutboxState,
+)
+from sre.actions.types import Message
+from sre.adapters.store import dispatch as dispatching
+from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
 from sre.adapters.store import schema
-from sre.adapters.store.reader import StoreReader
+from sre.adapters.store.migrate import migrate
+from sre.adapters.store.reader import UNLIMITED, StoreReader
 from sre.clock import Clock
 from sre.errors import StateError
+from sre.notify.escalation import FIRST_LEVEL, Escalation, acknowledge_message, escalation_message
+from sre.notify.policy import Dispatch
 
 JOURNAL_MAX_AGE_SECONDS = 90 * 86400.0
 
 VERIFIED_AT_OPEN = 2_000
 """Newest journal rows whose chain is checked at each start: about 20 ms."""
+
+PRUNED_EVERY = 2_000
+"""Messages queued after which a commit drops the oldest finished ones."""
+
+ESCALATED_AT_ONCE = 200
+"""Incidents in one transaction; in a storm the next call takes the next."""
 
 
 class _Writing(StoreReader):
@@ -57,17 +76,71 @@ class _Writing(StoreReader):
                 f"guard state {self.path}: moved, replaced or deleted while in use; put it back or restart the guard"
             )
 
+    def _write(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        journal: Sequence[JournalEntry] = (),
+        outbox: Sequence[OutboxMessage] = (),
+        told: Sequence[Message] = (),
+    ) -> None:
+        """Add journal entries, incidents and messages, in this order; inside a transaction."""
+        now = self._now()
+        journal_table.append(connection, journal, self._boot_id)
+        # The same message stands there once per channel.
+        for message in dict.fromkeys((*told, *(item.message for item in outbox))):
+            incident_table.record(connection, message, now)
+        outbox_table.enqueue(connection, outbox, now)
+
+    def _acknowledge(
+        self, connection: sqlite3.Connection, name: str, *, by: str, note: str, via: str, tell: Collection[str]
+    ) -> Acknowledgement:
+        """See ``GuardStore.acknowledge``; inside a transaction."""
+        now = self._now()
+        names = outbox_table.incidents_of_digest(connection, name) or (name,)
+        found = incident_table.acknowledge(connection, names, by=by, note=note, now=now)
+        if found.outcome is not AckOutcome.ACKNOWLEDGED:
+            return found
+        messages = []
+        for incident_id in found.incidents:
+            outbox_table.hush(connection, incident_id)
+            row = incident_table.one(connection, incident_id)
+            if row is not None:
+                message = acknowledge_message(row.opening, by, note, now.wall)
+                heard = outbox_table.channels_told(connection, incident_id, tell)
+                messages += [OutboxMessage(message, channel) for channel in heard]
+        entry = self._entry(
+            "override", name, "acknowledged", {"by": by, "note": note, "via": via, "incidents": len(found.incidents)}
+        )
+        self._write(connection, journal=[entry], outbox=messages)
+        return found
+
+    def _entry(
+        self, kind: str, target: str, reason: str, data: dict[str, object], incident_id: str | None = None
+    ) -> JournalEntry:
+        return JournalEntry(
+            kind=kind,
+            target=target,
+            reason=reason,
+            at_wall=self._clock.wall(),
+            at_monotonic=self._clock.monotonic(),
+            incident_id=incident_id,
+            data=data,
+        )
+
 
 class GuardStore(_Writing):
     """The one writer. Blocking: a loop calls it in a thread. Opened with ``open``, released by ``close`` or death."""
 
     _lock: int
+    _queued = 0
+    """Messages since the outbox was last pruned."""
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock, boot_id: str, trace: schema.Trace | None = None) -> Self:
         """
         Lock the store at ``path``, make it if there is none, check it, and take back the leases of senders that are
-        gone.
+        gone. One that an older sre wrote is brought up to date.
 
         Args:
             trace: Called with each SQL statement before it runs.
@@ -79,7 +152,9 @@ class GuardStore(_Writing):
         try:
             if not schema.refuse_damage(path):
                 schema.create(path)
-            connection = schema.connect(path, readonly=False, trace=trace)
+            connection = schema.connect(
+                path, readonly=False, trace=trace, older=lambda found: migrate(found, clock=clock, boot_id=boot_id)
+            )
             try:
                 store = cls(path, connection, clock, boot_id)
                 store._lock = lock
@@ -105,7 +180,9 @@ class GuardStore(_Writing):
         with self._transaction() as connection:
             # Whoever sent for an earlier guard is dead or about to be: a worker ends with its parent.
             outbox_table.release(connection, self._now(), owner=None)
+            incident_table.carry_over(connection, self._now())
             outbox_table.prune(connection)
+            incident_table.prune(connection)
             journal_table.prune(
                 connection,
                 now_wall=self._clock.wall(),
@@ -114,12 +191,20 @@ class GuardStore(_Writing):
             )
 
     def commit(
-        self, *, state: str | None, journal: Sequence[JournalEntry] = (), outbox: Sequence[OutboxMessage] = ()
+        self,
+        *,
+        state: str | None,
+        journal: Sequence[JournalEntry] = (),
+        outbox: Sequence[OutboxMessage] = (),
+        told: Sequence[Message] = (),
     ) -> None:
         """
         Write ``state`` (None: leave it), journal entries and messages in one transaction, on disk when this returns.
 
         A message whose incident, event, channel and level are there already is ignored.
+
+        Args:
+            told: Messages that no channel may want, but that open, worsen or resolve an incident all the same.
 
         Raises:
             StateError: Nothing of it was written; the sentence says why.
@@ -130,13 +215,21 @@ class GuardStore(_Writing):
                     "INSERT OR REPLACE INTO state (id, document, sha256, saved_wall, boot_id) VALUES (1, ?, ?, ?, ?)",
                     (state, hashlib.sha256(state.encode()).hexdigest(), self._clock.wall(), self._boot_id),
                 )
-            journal_table.append(connection, journal, self._boot_id)
-            outbox_table.enqueue(connection, outbox, self._now())
-            anchor, head = connection.execute("SELECT anchor_seq, head_seq FROM chain").fetchone()
-            if head - anchor > journal_table.ROWS_KEPT + journal_table.PRUNE_SLACK:
-                journal_table.prune(
-                    connection, now_wall=self._clock.wall(), rows_kept=journal_table.ROWS_KEPT, max_age_seconds=None
-                )
+            self._write(connection, journal=journal, outbox=outbox, told=told)
+            self._prune_grown(connection, len(outbox))
+
+    def _prune_grown(self, connection: sqlite3.Connection, queued: int) -> None:
+        """Keep the file bounded, seldom and a little at a time; inside a transaction."""
+        anchor, head = connection.execute("SELECT anchor_seq, head_seq FROM chain").fetchone()
+        if head - anchor > journal_table.ROWS_KEPT + journal_table.PRUNE_SLACK:
+            journal_table.prune(
+                connection, now_wall=self._clock.wall(), rows_kept=journal_table.ROWS_KEPT, max_age_seconds=None
+            )
+        self._queued += queued
+        if self._queued >= PRUNED_EVERY:
+            self._queued = 0
+            outbox_table.prune(connection)
+            incident_table.prune(connection)
 
     def prune(self, *, journal_rows: int, journal_max_age_seconds: float | None, outbox_rows: int) -> tuple[int, int]:
         """Drop old journal rows and finished messages; return how many of each. ``open`` and ``commit`` do it too."""
@@ -155,35 +248,109 @@ class GuardStore(_Writing):
             return outbox_table.release_held(connection, incident_id, self._now())
 
     def lease(
-        self, *, owner: str, seconds: float, channels: Collection[str], exclude: Collection[int] = ()
+        self,
+        *,
+        owner: str,
+        seconds: float,
+        channels: Collection[str],
+        exclude: Collection[int] = (),
+        dispatch: Dispatch = UNLIMITED,
     ) -> Sequence[OutboxRow]:
         """
-        Take the oldest due message of each of ``channels`` for ``seconds``; return them as they were before.
+        Take the next message of each of ``channels`` for ``seconds``; return them as they were before.
 
-        Writes nothing when nothing is due.
+        ``dispatch`` decides which is next, and when many become one digest. Writes nothing when nothing is due.
         """
-        if not self.peek_due(channels=channels, exclude=exclude):
+        with self._reading() as connection:
+            now = self._now()
+            busy = [c for c in channels if dispatching.has_work(connection, now, c, dispatch, exclude)]
+        if not busy:
             return ()
         with self._transaction() as connection:
-            now = self._now()
-            outbox_table.fold(connection, now)
-            rows = outbox_table.due(connection, now, channels=channels, exclude=exclude)
+            now, rows = self._now(), []
+            for channel in busy:
+                taken = dispatching.take(connection, now, channel, dispatch, exclude)
+                if taken is None:
+                    continue
+                row, plan = taken
+                rows.append(row)
+                if row.message.event == "digest" and row.attempts == 0:
+                    data: dict[str, object] = {"outbox_id": row.id, "summary": row.message.summary}
+                    entry = self._entry("note", channel, f"digest_{plan.why.value}", data, row.message.incident_id)
+                    journal_table.append(connection, [entry], self._boot_id)
             outbox_table.lease(connection, rows, now, owner=owner, seconds=seconds)
         return rows
+
+    def escalate(self, escalation: Escalation) -> int:
+        """
+        Queue the next level of every incident that waits for an acknowledgement for too long; return how many
+        incidents. Writes nothing when there is none. No level is told twice, whenever the guard dies.
+        """
+        with self._reading() as connection:
+            if not incident_table.due(connection, self._now(), escalation, limit=1):
+                return 0
+        with self._transaction() as connection:
+            now = self._now()
+            rows = incident_table.due(connection, now, escalation, limit=ESCALATED_AT_ONCE)
+            for row in rows:
+                level = row.level + 1
+                message = escalation_message(row.opening, level, now.wall)
+                entry = self._entry(
+                    "note", row.opening.scope, "not_acknowledged", {"level": level, "channels": [*escalation.channels]},
+                    row.id,
+                )  # fmt: skip
+                outbox = [OutboxMessage(message, channel, FIRST_LEVEL + level) for channel in escalation.channels]
+                self._write(connection, journal=[entry], outbox=outbox)
+                incident_table.told(connection, row.id, now)
+        return len(rows)
+
+    def acknowledge(
+        self, incident_id: str, *, by: str, note: str = "", via: str = "command", tell: Collection[str] = ()
+    ) -> Acknowledgement:
+        """
+        Note that ``by`` takes care of an incident, or of all incidents that a digest (its id) tells: nobody else is
+        called. The first acknowledgement stays; a repeated one changes nothing.
+
+        Args:
+            via: command | link; for the journal.
+            tell: Channels that are told so, if they were told of the incident.
+        """
+        with self._transaction() as connection:
+            return self._acknowledge(connection, incident_id, by=by, note=note, via=via, tell=tell)
 
     def mark_sent(self, row_id: int, *, owner: str) -> bool:
         """Record that the provider accepted it; False if it is finished already, or leased to another now."""
         return self._finish(row_id, owner=owner, state=OutboxState.SENT)
 
-    def mark_failed(self, row_id: int, *, owner: str, error: str, retry_after_seconds: float) -> bool:
-        """Record a failed or unknown try, to be repeated after ``retry_after_seconds``."""
-        return self._finish(
-            row_id, owner=owner, state=OutboxState.PENDING, error=error, retry_after_seconds=retry_after_seconds
-        )
+    def mark_failed(
+        self,
+        row_id: int,
+        *,
+        owner: str,
+        error: str,
+        retry_after_seconds: float,
+        fallback: str | None = None,
+        channel_down: bool = False,
+    ) -> bool:
+        """
+        Record a failed or unknown try, to be repeated after ``retry_after_seconds``.
 
-    def mark_dead(self, row_id: int, *, owner: str, error: str) -> bool:
-        """Record that it is given up: a person has to look."""
-        return self._finish(row_id, owner=owner, state=OutboxState.DEAD, error=error)
+        Args:
+            fallback: Channel that is told it, too.
+            channel_down: That channel is told whatever else waits for this one, too.
+        """
+        return self._finish(
+            row_id, owner=owner, state=OutboxState.PENDING, error=error, retry_after_seconds=retry_after_seconds,
+            fallback=fallback, channel_down=channel_down,
+        )  # fmt: skip
+
+    def mark_dead(
+        self, row_id: int, *, owner: str, error: str, fallback: str | None = None, channel_down: bool = False
+    ) -> bool:
+        """Record that it is given up: a person has to look. ``fallback`` is told, as by ``mark_failed``."""
+        return self._finish(
+            row_id, owner=owner, state=OutboxState.DEAD, error=error, fallback=fallback, channel_down=channel_down
+        )
 
     def release_leases(self, *, owner: str) -> int:
         """Put what ``owner`` was sending back, due now: it stops before it knows the outcome."""
@@ -203,17 +370,27 @@ class GuardStore(_Writing):
         state: OutboxState,
         error: str | None = None,
         retry_after_seconds: float = 0.0,
+        fallback: str | None = None,
+        channel_down: bool = False,
     ) -> bool:
         with self._transaction() as connection:
-            return outbox_table.finish(
-                connection,
-                row_id,
-                self._now(),
-                owner=owner,
-                state=state,
-                error=error,
-                retry_after_seconds=retry_after_seconds,
+            now = self._now()
+            done = outbox_table.finish(
+                connection, row_id, now, owner=owner, state=state, error=error, retry_after_seconds=retry_after_seconds
             )
+            row = outbox_table.select(connection, now, row_id=row_id, limit=1) if done and fallback else ()
+            for one in row:
+                queued = 0
+                # An alarm that was folded meanwhile is told with the end of its incident.
+                if one.state is not OutboxState.SUPERSEDED and not one.fell_back:
+                    queued += outbox_table.fall_back(connection, row_id, str(fallback), error or "", now)
+                if channel_down:
+                    queued += outbox_table.fall_back_all(connection, one.channel, str(fallback), error or "", now)
+                if queued:
+                    data: dict[str, object] = {"to": fallback, "messages": queued, "outbox_id": row_id}
+                    entry = self._entry("note", one.channel, "fallback", data, one.message.incident_id)
+                    journal_table.append(connection, [entry], self._boot_id)
+        return done
 
 
 class OutboxDesk(_Writing):
@@ -246,17 +423,17 @@ class OutboxDesk(_Writing):
             self._note(connection, row_id, "outbox_drop", done)
         return done
 
+    def acknowledge(
+        self, incident_id: str, *, by: str, note: str = "", via: str = "command", tell: Collection[str] = ()
+    ) -> Acknowledgement:
+        """As ``GuardStore.acknowledge``, where no guard runs that could be asked."""
+        with self._transaction() as connection:
+            return self._acknowledge(connection, incident_id, by=by, note=note, via=via, tell=tell)
+
     def _note(self, connection: sqlite3.Connection, row_id: int, reason: str, done: bool) -> None:
         if not done:
             return
         row = outbox_table.select(connection, self._now(), row_id=row_id, limit=1)[0]
-        entry = JournalEntry(
-            kind="override",
-            target=row.channel,
-            reason=reason,
-            at_wall=self._clock.wall(),
-            at_monotonic=self._clock.monotonic(),
-            incident_id=row.message.incident_id,
-            data={"outbox_id": row_id, "uid": os.getuid()},
-        )
+        data: dict[str, object] = {"outbox_id": row_id, "uid": os.getuid()}
+        entry = self._entry("override", row.channel, reason, data, row.message.incident_id)
         journal_table.append(connection, [entry], self._boot_id)
