@@ -15,7 +15,7 @@ from sre.notify.languages import Language
 from sre.notify.links import NOWHERE, Links
 from sre.notify.mail import html_form
 from sre.notify.templates import Template, values_of
-from sre.notify.view import View, cut, view
+from sre.notify.view import View, cut, view, without_secrets
 
 ChannelKind = Literal["email", "sms", "webhook", "chat", "pagerduty"]
 
@@ -113,8 +113,8 @@ def render(message: Message, kind: ChannelKind, opened: Message | None = None, s
     if kind == "sms":
         return Rendered("", _sms(seen, style), tone, key=key, act=act, parameters=parameters)
     if kind == "webhook":
-        document: dict[str, object] = {"version": 1, **message_to_json(message)}
-        document["opened"] = None if opened is None else message_to_json(opened)
+        document: dict[str, object] = {"version": 1, **message_to_json(without_secrets(message))}
+        document["opened"] = None if opened is None else message_to_json(without_secrets(opened))
         return Rendered(line, json.dumps(document, sort_keys=True), tone, key=key, act=act, parameters=parameters)
     if kind == "pagerduty":
         return Rendered("", _page(seen, line), tone, key=key, act=act, parameters=parameters)

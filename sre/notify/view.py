@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sre.actions import facts
@@ -105,6 +105,21 @@ def clean(text: str, longest: int = LONGEST_VALUE) -> str:
     return cut(" ".join(redact(spaced).split()), longest)
 
 
+def without_secrets(message: Message) -> Message:
+    """Return ``message`` as it may be handed to another program: credentials hidden, private facts left out."""
+    return replace(
+        message,
+        scope=redact(message.scope),
+        reason=redact(message.reason),
+        summary=redact(message.summary),
+        facts=tuple((name, redact(value)) for name, value in message.facts if not _private(name)),
+    )
+
+
+def _private(name: str) -> bool:
+    return name.strip().lower() in PRIVATE_FACTS
+
+
 def cut(text: str, length: int) -> str:
     """Return ``text`` with at most ``length`` characters; where something is missing it ends with three dots."""
     return text if len(text) <= length else text[: max(length - 3, 0)].rstrip() + "..."[:length]
@@ -148,7 +163,7 @@ def _details(message: Message, opened: Message | None, words: Words) -> tuple[tu
     shown = []
     for name, value in pairs:
         # What was seen has no section of its own: it is the first detail.
-        if name != facts.SEEN and (name in facts.SHOWN_BY_NAME or name.strip().lower() in PRIVATE_FACTS):
+        if name != facts.SEEN and (name in facts.SHOWN_BY_NAME or _private(name)):
             continue
         known = words.fact_names.get(name)
         if name == facts.OPENED_FOR:

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ import pytest
 from sre.actions import facts
 from sre.actions.types import Message
 from sre.adapters.notifiers.process import AppriseSender
+from sre.cli.main import run
 from sre.notify.delivery import Cause, DeliveryResult, Verdict
 from sre.notify.forms import ChannelKind, Style, render
 from sre.notify.links import Links
@@ -259,6 +261,20 @@ async def test_an_incident_is_one_incident_at_pagerduty_from_beginning_to_end(pr
     assert [event["event_action"] for event in events] == ["trigger", "trigger", "trigger", "acknowledge", "resolve"]
     assert {event["dedup_key"] for event in events} == {message.incident_id}
     assert "payload" not in events[-1]
+
+
+def test_a_test_at_pagerduty_leaves_no_incident_behind(
+    providers: Providers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**providers.environ, "PAGER": PAGERDUTY}.items():
+        monkeypatch.setenv(name, value)
+    config = tmp_path / "sre.yaml"
+    config.write_text("notify: {channels: [{name: pager, kind: pagerduty, url: 'env:PAGER'}]}\n")
+    assert run(["--config", str(config), "notify", "test"]) == 0
+    assert capsys.readouterr().out.startswith("pager            delivered in ")
+    events = [one.json for one in providers.asked("events.pagerduty.com")][-2:]
+    assert [event["event_action"] for event in events] == ["trigger", "resolve"]
+    assert events[0]["dedup_key"] == events[1]["dedup_key"]
 
 
 async def test_parameters_are_renamed_chosen_and_cut(providers: Providers) -> None:
