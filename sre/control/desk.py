@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sre.actions.records import JournalRow
+from sre.actions.records import Acknowledgement, JournalRow
 from sre.breaker.machine import BreakerState, EngineBreaker
 from sre.breaker.manual import Command
 from sre.breaker.memory import EngineMemory
@@ -15,8 +15,10 @@ from sre.breaker.policy import Policy
 from sre.breaker.recovery import restarts_left
 from sre.breaker.state import Pause
 from sre.clock import Clock
+from sre.control.acknowledgements import Acknowledgements
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.control.guard import Guard
+from sre.errors import StateError
 from sre.signals.codec import to_json
 from sre.signals.types import EngineSeen, Reading, Seen
 
@@ -61,6 +63,7 @@ class Desk:
     Args:
         read_journal: Reads (after, limit) from the store; blocking. None when there is no store.
         journal_seconds: How long a read of the journal is waited for.
+        acknowledge: None when there is no store.
     """
 
     def __init__(
@@ -71,7 +74,9 @@ class Desk:
         read_journal: Callable[[int, int], Sequence[JournalRow]] | None = None,
         *,
         journal_seconds: float = CALL_SECONDS,
+        acknowledge: Acknowledgements | None = None,
     ) -> None:
+        self._acknowledge = acknowledge
         self._guard, self._policy, self._clock, self._read_journal = guard, policy, clock, read_journal
         self._calls = BlockingCalls("journal", seconds=journal_seconds)
 
@@ -202,6 +207,13 @@ class Desk:
             },
         }
 
+    async def acknowledge(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises StateError when it cannot be written down."""
+        if self._acknowledge is None:
+            raise StateError("guard state: it cannot be trusted, so nothing can be acknowledged; see sre guard status")
+        found = await self._acknowledge(_text(order, "incident"), _text(order, "by"), _text(order, "note", False))
+        return acknowledgement_json(found)
+
     def _pool(self, engine: str) -> str | None:
         seen = self._guard.snapshot.engines.get(engine) if self._guard.snapshot else None
         return seen.pool if seen else None
@@ -213,6 +225,13 @@ class Desk:
         until = None if expires is None else self._clock.monotonic() + expires
         wanted = Pause(_text(order, "owner"), _text(order, "reason"), self._clock.wall(), until)
         return {"changed": await self._guard.set_pause(wanted)}
+
+
+def acknowledgement_json(found: Acknowledgement) -> dict[str, Any]:
+    """Return what became of an acknowledgement as a JSON-able mapping."""
+    return {
+        "outcome": found.outcome.value, "incidents": list(found.incidents), "by": found.by, "at_wall": found.at_wall
+    }  # fmt: skip
 
 
 def _reading(reading: Reading, now: float) -> dict[str, Any]:

@@ -341,7 +341,9 @@ class Guard:
 
     def _unchanged(self, state: GuardState, records: Records) -> Decision:
         desired = self.memory.desired or GatewayDesired((), ())
-        return Decision(state, self.memory, desired, {}, (), tuple(records.journal), tuple(records.outbox), tuple(records.told))
+        return Decision(
+            state, self.memory, desired, {}, (), tuple(records.journal), tuple(records.outbox), tuple(records.told)
+        )
 
     # ---- effects ----------------------------------------------------------------------------------------------------
 

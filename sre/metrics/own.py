@@ -31,6 +31,7 @@ DEVICE = "device"
 KIND = "kind"
 XID = "xid"
 DIRECTION = "direction"
+SEVERITY = "severity"
 
 
 def _own(
@@ -327,6 +328,11 @@ ACTION_BUDGET = _own(
     "sre_action_budget_remaining", Kind.GAUGE, "Actions of this kind left now.", (ACTION, SCOPE, TARGET)
 )
 INCIDENTS_OPEN = _own("sre_incidents_open", Kind.GAUGE, "Incidents not resolved.")
+INCIDENTS_UNACKNOWLEDGED = _own(
+    "sre_incidents_unacknowledged", Kind.GAUGE,
+    "Incidents that are neither resolved nor acknowledged, by the worst severity they had: page, ticket, info.",
+    (SEVERITY,),
+)  # fmt: skip
 INCIDENTS = _own("sre_incidents_total", Kind.COUNTER, "Incidents opened.", (REASON,))
 DELIVERIES = _own(
     "sre_notification_deliveries_total", Kind.COUNTER,

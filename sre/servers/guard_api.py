@@ -3,6 +3,7 @@ The guard's API on a Unix socket (mode 0600: whoever may open it may act).
 
 GET /status · GET /explain/ENGINE · GET /journal?after=SEQ&limit=N · GET /trace
 POST /order {verb, target, owner, reason, expires_seconds?}
+POST /acknowledge {incident, by, note?}
 POST /pause {owner, reason, expires_seconds?} · POST /resume
 Errors are {"error": sentence}: 400 the order makes no sense, 503 it could not be done, read or written down now.
 """
@@ -31,6 +32,7 @@ class GuardDesk(Protocol):
     async def journal(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]: ...
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]: ...
     async def pause(self, order: Mapping[str, Any] | None) -> dict[str, Any]: ...
+    async def acknowledge(self, order: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 Handler = Callable[[web.Request], Any]
@@ -85,6 +87,9 @@ def guard_app(desk: GuardDesk) -> web.Application:
     async def pause(request: web.Request) -> web.Response:
         return _answer(await desk.pause(await _order(request)))
 
+    async def acknowledge(request: web.Request) -> web.Response:
+        return _answer(await desk.acknowledge(await _order(request)))
+
     async def resume(_: web.Request) -> web.Response:
         return _answer(await desk.pause(None))
 
@@ -96,6 +101,7 @@ def guard_app(desk: GuardDesk) -> web.Application:
             web.get("/journal", journal),
             web.get("/trace", trace),
             web.post("/order", order),
+            web.post("/acknowledge", acknowledge),
             web.post("/pause", pause),
             web.post("/resume", resume),
         ]

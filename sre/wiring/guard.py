@@ -28,6 +28,7 @@ from sre.adapters.processes.lock import StackLock
 from sre.adapters.store import GuardStore
 from sre.adapters.supervisor_client import SupervisorClient
 from sre.breaker.policy import policy_of
+from sre.control.acknowledgements import Acknowledgements
 from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery, NoOutbox
 from sre.control.desk import Desk
@@ -36,7 +37,9 @@ from sre.control.observe import EngineConfig, Observer
 from sre.errors import ConfigError, Refused, StateError
 from sre.metrics import own
 from sre.metrics.types import Metric
+from sre.notify.escalation import told_of_acknowledgement
 from sre.notify.links import Links
+from sre.notify.policy import RANKS
 from sre.notify.renderer import Renderer
 from sre.redaction import redact
 from sre.servers.exporter import Metrics, serve_metrics
@@ -150,6 +153,9 @@ class Numbers:
                 for state, count in (("pending", waits.pending), ("dead", waits.dead))
             ]
             rows[own.OUTBOX_OLDEST_SECONDS] = [((c,), waits.oldest_seconds or 0.0) for c, waits in found.items()]
+        waiting = self.outbox.unacknowledged() if self.outbox is not None else None
+        if waiting is not None:
+            rows[own.INCIDENTS_UNACKNOWLEDGED] = [((name,), float(waiting.get(name, 0))) for name in RANKS]
         if self.delivery is not None:
             rows[own.DELIVERIES] = [
                 ((channel, outcome), float(count))
@@ -283,8 +289,12 @@ async def _build(
     if store is not None:
         view = StoreView(paths.guard_db, clock=clock, boot_id=boot_id)
         # One pair of hands each: a journal that is slow to read must not make the metrics old.
-        numbers.outbox = OutboxWatch(view.outbox_load, clock, BlockingCalls(f"guard state {paths.guard_db}"))
-        desk = Desk(guard, policy, clock, view.journal)
+        numbers.outbox = OutboxWatch(
+            view.outbox_load, clock, BlockingCalls(f"guard state {paths.guard_db}"), view.unacknowledged
+        )
+        told = told_of_acknowledgement(root.notify.channels)
+        acknowledge = Acknowledgements(store, told, wake=delivery.wake)
+        desk = Desk(guard, policy, clock, view.journal, acknowledge=acknowledge)
     metrics.source = desk
     return guard, desk, delivery, metrics, numbers
 

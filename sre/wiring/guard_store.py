@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,10 @@ class StoreView:
         with self._open() as store:
             return store.outbox_load()
 
+    def unacknowledged(self) -> Mapping[str, int]:
+        with self._open() as store:
+            return store.unacknowledged()
+
     def journal(self, after: int, limit: int) -> Sequence[JournalRow]:
         """Of the newest ``limit`` rows those after ``after``, oldest first."""
         with self._open() as store:
@@ -43,12 +47,27 @@ class StoreView:
         return StoreReader.open_readonly(self._path, clock=self._clock, boot_id=self._boot_id)
 
 
-class OutboxWatch:
-    """Keeps the last look at what waits in the outbox, for whoever asks in the loop."""
+def _nobody() -> Mapping[str, int]:
+    return {}
 
-    def __init__(self, read: Callable[[], Sequence[OutboxLoad]], clock: Clock, calls: BlockingCalls) -> None:
-        self._read, self._clock, self._calls = read, clock, calls
-        self._seen: tuple[float, Sequence[OutboxLoad]] | None = None
+
+class OutboxWatch:
+    """
+    Keeps the last look at what waits in the outbox, for whoever asks in the loop.
+
+    Args:
+        waiting: Incidents that wait for an acknowledgement, by severity.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Sequence[OutboxLoad]],
+        clock: Clock,
+        calls: BlockingCalls,
+        waiting: Callable[[], Mapping[str, int]] = _nobody,
+    ) -> None:
+        self._read, self._waiting, self._clock, self._calls = read, waiting, clock, calls
+        self._seen: tuple[float, Sequence[OutboxLoad], Mapping[str, int]] | None = None
         self._failing = False
 
     async def run(self) -> None:
@@ -61,7 +80,7 @@ class OutboxWatch:
         """Look once. Never raises: what was seen before stays, and gets older."""
         began = self._clock.monotonic()
         try:
-            self._seen = began, await self._calls(self._read)
+            self._seen = began, *await self._calls(lambda: (self._read(), self._waiting()))
         except StateError as error:
             if not self._failing:
                 log.error("%s; /metrics shows no outbox meanwhile", error)
@@ -73,7 +92,7 @@ class OutboxWatch:
         """Per channel that has any; None when nothing is known that is younger than ``FRESH_SECONDS``."""
         if self._seen is None:
             return None
-        at, loads = self._seen
+        at, loads, _ = self._seen
         age = self._clock.monotonic() - at
         if age > FRESH_SECONDS:
             return None
@@ -81,3 +100,9 @@ class OutboxWatch:
             load if load.oldest_seconds is None else replace(load, oldest_seconds=load.oldest_seconds + age)
             for load in loads
         ]
+
+    def unacknowledged(self) -> Mapping[str, int] | None:
+        """Incidents that wait for an acknowledgement, by severity; None when nothing is known, as for ``loads``."""
+        if self._seen is None or self._clock.monotonic() - self._seen[0] > FRESH_SECONDS:
+            return None
+        return self._seen[2]

@@ -139,7 +139,9 @@ class Host(HostSource):
 
 def numbers(gpus: Mapping[int, GpuSeen], problem: str | None = None) -> Numbers:
     made = Numbers()
-    made.outbox = cast("Any", SimpleNamespace(loads=lambda: [OutboxLoad("mail", 1, 0, 7.0)]))
+    made.outbox = cast(
+        "Any", SimpleNamespace(loads=lambda: [OutboxLoad("mail", 1, 0, 7.0)], unacknowledged=lambda: {"page": 2})
+    )
     made.delivery = cast("Any", SimpleNamespace(statistics={"mail": SimpleNamespace(outcomes={"delivered": 1})}))
     made.gpu = cast("Any", SimpleNamespace(problem=problem, replaced=0, stuck=0))
     made.gateway = cast("Any", SimpleNamespace(registry=SimpleNamespace(odd_lines=0)))
