@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +14,7 @@ from sre.errors import ExitCode, Refused, StateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sre.actions.records import JournalRow, OutboxRow
+    from sre.actions.records import IncidentRow, JournalRow, OutboxRow
     from sre.adapters.incident_files import IncidentFiles
     from sre.incidents.records import Incident
     from sre.incidents.report import Report
@@ -33,31 +34,100 @@ def analyze() -> None:
 
 
 @incident.command("list")
+@click.option("--open", "only_open", is_flag=True, help="Only those that are not resolved.")
 @output_option
 @pass_app
-def list_incidents(app: App, output: str) -> int:
-    """List incidents, newest first."""
+def list_incidents(app: App, only_open: bool, output: str) -> int:
+    """List incidents, newest first: open, escalated (nobody acknowledged it), acknowledged or resolved."""
     from sre.incidents.report import moment, printable
+    from sre.incidents.standing import standings
 
     files = _files(app)
-    found = [one for name in reversed(files.list()) if (one := files.read(name)) is not None]
+    stored, problems = _stored(app)
+    folders = [one for name in files.list() if (one := files.read(name)) is not None]
+    found = [one for one in standings(folders, stored) if not only_open or one.resolved_wall is None]
     data = [
         {
             "id": one.id,
+            "state": one.state,
+            "severity": one.severity,
             "opened_wall": one.opened_wall,
             "resolved_wall": one.resolved_wall,
+            "acknowledged_wall": one.acknowledged_wall,
+            "acknowledged_by": one.acknowledged_by,
+            "note": one.note,
+            "escalations": one.level,
             "facts": dict(one.facts),
-            "in_flight": None if one.contexts is None else len(one.contexts),
+            "in_flight": one.contexts,
         }
         for one in found
     ]
     lines = [
-        f"{one.id}  {moment(one.opened_wall)}  {'resolved' if one.resolved else 'open':<8}"
-        f"  {one.facts.get('reason', '?')!s:<16}  {one.facts.get('scope', '?')}"
+        f"{one.id}  {moment(one.opened_wall)}  {one.state:<12}  {one.facts.get('reason', '?')!s:<16}"
+        f"  {one.facts.get('scope', '?')}{f'  ({one.acknowledged_by})' if one.acknowledged_by else ''}"
         for one in found
     ]
     app.emit(output, data, printable("\n".join(lines)) if lines else "no incidents")
+    for problem in problems:
+        app.note(problem)
     return ExitCode.OK
+
+
+@incident.command()
+@click.argument("incident_id")
+@click.option("--by", default=getpass.getuser, show_default="you", help="Who takes care of it.")
+@click.option("--note", default="", help="What others should know.")
+@output_option
+@pass_app
+def ack(app: App, incident_id: str, by: str, note: str, output: str) -> int:
+    """
+    Acknowledge an incident: somebody takes care of it, nobody else is called. The id of a digest acknowledges all
+    incidents it tells. The first acknowledgement stays.
+
+    Exit codes: 0 acknowledged, now or before · 3 it is resolved already, or there is none
+    """
+    from sre.errors import Unreachable
+    from sre.wiring.guard_client import ask
+
+    try:
+        answer = ask(
+            app.paths().guard_socket, "POST", "/acknowledge", {"incident": incident_id, "by": by, "note": note}
+        )
+    except Unreachable:
+        # No guard runs: its file is written directly.
+        answer = _acknowledge(app, incident_id, by, note)
+    if answer["outcome"] == "unknown":
+        raise Refused(f"incident: nobody was told of {incident_id!r}; see sre incident list")
+    app.emit(output, answer, lambda: _acknowledged(incident_id, answer))
+    return ExitCode.NO if answer["outcome"] == "resolved" else ExitCode.OK
+
+
+def _acknowledge(app: App, incident_id: str, by: str, note: str) -> dict[str, Any]:
+    from sre.adapters.clock import SystemClock
+    from sre.adapters.store import OutboxDesk
+    from sre.control.desk import acknowledgement_json
+    from sre.notify.escalation import told_of_acknowledgement
+    from sre.watchdog.processes import boot_id
+
+    told = told_of_acknowledgement(app.settings().notify.channels)
+    with OutboxDesk.open(app.paths().guard_db, clock=SystemClock(), boot_id=boot_id()) as desk:
+        return acknowledgement_json(desk.acknowledge(incident_id, by=by, note=note, tell=told))
+
+
+def _acknowledged(incident_id: str, answer: dict[str, Any]) -> str:
+    from sre.incidents.report import moment, printable
+
+    when = "" if answer["at_wall"] is None else f" at {moment(answer['at_wall'])} UTC"
+    who = "" if not answer["by"] else f" by {answer['by']}"
+    count = len(answer["incidents"])
+    several = f" ({count} incidents)" if count > 1 else ""
+    return printable(
+        {
+            "acknowledged": f"{incident_id} is acknowledged{who}{several}",
+            "already_acknowledged": f"{incident_id} was acknowledged already{who}{when}",
+            "resolved": f"{incident_id} is resolved{when}; there is nothing to acknowledge",
+        }[answer["outcome"]]
+    )
 
 
 @incident.command()
@@ -115,8 +185,13 @@ def _files(app: App) -> IncidentFiles:
 
 
 def _known(app: App, incident_id: str) -> Incident:
+    from sre.incidents.standing import without_folder
+
     found = _files(app).read(incident_id)
     if found is None:
+        stored, _ = _stored(app, incident_id)
+        if stored:
+            return without_folder(stored[0])
         raise Refused(f"incident: there is no {incident_id!r}; see sre incident list")
     return found
 
@@ -124,6 +199,7 @@ def _known(app: App, incident_id: str) -> Incident:
 def _report(app: App, files: IncidentFiles, incident: Incident, *, kernel: bool) -> Report:
     from sre.adapters.kernel_log import read_nvidia_lines
     from sre.incidents.report import Report, events
+    from sre.incidents.standing import standing
 
     journal, outbox, problems = _recorded(app, incident.id)
     evidence = {
@@ -135,7 +211,29 @@ def _report(app: App, files: IncidentFiles, incident: Incident, *, kernel: bool)
         kernel_lines = log.lines
         if log.problem is not None:
             problems.append(f"kernel log {log.problem}")
-    return Report(incident, events(incident, journal, outbox), outbox, evidence, kernel_lines, problems)
+    stored, _ = _stored(app, incident.id)
+    return Report(
+        incident, events(incident, journal, outbox), outbox, evidence, kernel_lines, problems,
+        standing(incident, stored[0] if stored else None),
+    )  # fmt: skip
+
+
+def _stored(app: App, incident_id: str | None = None) -> tuple[Sequence[IncidentRow], list[str]]:
+    """What people were told of (of one incident), and who acknowledged it; why that cannot be read, if so."""
+    from sre.adapters.clock import SystemClock
+    from sre.adapters.store import StoreReader
+    from sre.watchdog.processes import boot_id
+
+    if not app.paths().guard_db.exists():
+        return (), []
+    try:
+        with StoreReader.open_readonly(app.paths().guard_db, clock=SystemClock(), boot_id=boot_id()) as store:
+            if incident_id is None:
+                return store.incidents(), []
+            one = store.incident(incident_id)
+            return () if one is None else (one,), []
+    except StateError as error:
+        return (), [str(error)]
 
 
 def _recorded(app: App, incident_id: str) -> tuple[Sequence[JournalRow], Sequence[OutboxRow], list[str]]:

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 NO_CHANNELS = "no channel is configured: nobody is told of an incident; add one under notify.channels in sre.yaml"
 
 
+WAITS_FOR = {
+    "quiet_hours": "waits for the end of quiet hours",
+    "quiet_hours_over": "waited for the end of quiet hours",
+    "digest": "waits for the next digest",
+}
+
+
 @click.group()
 def notify() -> None:
     """Check and test channels; look after the outbox."""
@@ -84,18 +91,28 @@ def outbox() -> None:
 
 
 @outbox.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what was sent, superseded or dropped.")
+@click.option("--all", "everything", is_flag=True, help="Also what was sent, told in a digest, superseded or dropped.")
+@click.option("--digest", metavar="ID", help="What this digest tells, e.g. digest-20270115-080000-0017.")
+@click.option("--incident", metavar="ID", help="Only messages of this incident, whatever their state.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="The newest so many.")
 @output_option
 @pass_app
-def list_messages(app: App, everything: bool, output: str) -> int:
-    """List unsent messages. Exit 3 if one is dead: given up, nobody was told."""
+def list_messages(app: App, everything: bool, digest: str | None, incident: str | None, limit: int, output: str) -> int:
+    """
+    List unsent messages. Exit 3 if one is dead: given up, nobody was told.
+
+    A message that waits for its channel's limit, for the end of quiet hours or for a digest says so.
+    """
     from sre.actions.records import OutboxState
     from sre.incidents.report import notification_json
 
     unfinished = (OutboxState.HELD, OutboxState.PENDING, OutboxState.SENDING, OutboxState.DEAD)
     with _reader(app) as store:
-        rows = store.outbox(states=None if everything else unfinished)
+        states = None if everything or digest or incident else unfinished
+        rows = store.outbox(states=states, digest=digest, incident_id=incident, limit=limit)
     app.emit(output, [notification_json(row) for row in rows], lambda: _table(rows))
+    if len(rows) == limit:
+        app.note(f"the newest {limit} are listed; more with --limit")
     dead = [row.id for row in rows if row.state is OutboxState.DEAD]
     if dead:
         app.note(f"{len(dead)} dead: send again with sre notify outbox retry ID, or give up with … drop ID")
@@ -116,7 +133,11 @@ def show(app: App, message_id: int, output: str) -> int:
         row = store.outbox_row(message_id)
     if row is None:
         raise Refused(f"outbox: no message {message_id}; see sre notify outbox list --all")
-    data = {**notification_json(row), "message": message_to_json(row.message)}
+    data = {
+        **notification_json(row),
+        "message": message_to_json(row.message),
+        "opened": None if row.opened is None else message_to_json(row.opened),
+    }
     app.emit(output, data, lambda: printable("\n".join((_table([row]), "", long_text(row.message, row.opened)))))
     return ExitCode.OK
 
@@ -150,6 +171,8 @@ def _change(app: App, message_id: int, verb: str, *, dry_run: bool) -> int:
             possible = desk.retry(message_id) if verb == "retry" else desk.drop(message_id)
     if row is None or not possible:
         state = "there is no such message" if row is None else f"it is {row.state.value}"
+        if row is not None and row.state is OutboxState.DIGESTED:
+            state = f"it is told in {row.digest}; change that one"
         raise Refused(f"outbox: message {message_id}: {state}; only held, pending and dead ones can be changed")
     done = {"retry": "is sent as soon as the guard runs", "drop": "is given up"}[verb]
     app.note(f"message {message_id} to {row.channel} {'could be changed: ' + verb if dry_run else done}")
@@ -276,7 +299,26 @@ def _table(rows: Sequence[OutboxRow]) -> str:
         )
         if row.last_error:
             lines.append(f"{'':>7}{row.last_error}")
+        note = _standing(row)
+        if note:
+            lines.append(f"{'':>7}{note}")
     return printable("\n".join(lines))
+
+
+def _standing(row: OutboxRow) -> str:
+    """What the state alone does not say; "" where nothing is to be added."""
+    from sre.actions.records import OutboxState
+
+    if row.state is OutboxState.DIGESTED:
+        return f"told in {row.digest}"
+    notes = []
+    if row.state in (OutboxState.HELD, OutboxState.PENDING):
+        notes.append(WAITS_FOR.get(row.waits_for, ""))
+    if row.fell_back:
+        notes.append("its channel's fallback is told, too")
+    if row.fallback_of is not None:
+        notes.append(f"in place of message {row.fallback_of}")
+    return "; ".join(filter(None, notes))
 
 
 def _reader(app: App) -> StoreReader:

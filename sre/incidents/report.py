@@ -10,6 +10,7 @@ from typing import Any
 
 from sre.actions.records import JournalRow, OutboxRow, OutboxState
 from sre.incidents.records import Incident
+from sre.incidents.standing import Standing
 
 EVIDENCE_LINES_SHOWN = 15
 
@@ -40,6 +41,7 @@ class Report:
     kernel_lines: Sequence[str] = ()
     problems: Sequence[str] = ()
     """What could not be read, as sentences."""
+    standing: Standing | None = None
 
 
 def events(incident: Incident, journal: Sequence[JournalRow], outbox: Sequence[OutboxRow]) -> list[Event]:
@@ -60,11 +62,16 @@ def events(incident: Incident, journal: Sequence[JournalRow], outbox: Sequence[O
 
 def as_json(report: Report) -> dict[str, Any]:
     """Return ``report`` as a JSON-able mapping."""
-    incident = report.incident
+    incident, stands = report.incident, report.standing
     return {
         "id": incident.id,
+        "state": None if stands is None else stands.state,
         "opened_wall": incident.opened_wall,
-        "resolved_wall": incident.resolved_wall,
+        "resolved_wall": incident.resolved_wall if stands is None else stands.resolved_wall,
+        "acknowledged_wall": None if stands is None else stands.acknowledged_wall,
+        "acknowledged_by": None if stands is None else stands.acknowledged_by,
+        "note": None if stands is None else stands.note,
+        "escalations": 0 if stands is None else stands.level,
         "facts": dict(incident.facts),
         "in_flight": None if incident.contexts is None else len(incident.contexts),
         "contexts": incident.contexts,
@@ -84,7 +91,12 @@ def notification_json(row: OutboxRow) -> dict[str, Any]:
         "event": row.message.event,
         "channel": row.channel,
         "level": row.level,
+        "severity": row.severity,
         "state": row.state.value,
+        "waits_for": row.waits_for or None,
+        "digest": row.digest,
+        "fallback_of": row.fallback_of,
+        "fell_back": row.fell_back,
         "attempts": row.attempts,
         "last_error": row.last_error,
         "created_wall": row.created_wall,
@@ -95,7 +107,7 @@ def notification_json(row: OutboxRow) -> dict[str, Any]:
 def as_text(report: Report) -> str:
     """Return ``report`` for a person at a terminal."""
     incident = report.incident
-    lines = [*_head(incident), *_facts(incident), "", "in flight when it opened"]
+    lines = [*_head(incident), *_answered(report.standing), *_facts(incident), "", "in flight when it opened"]
     lines += _contexts(incident)
     lines += ["", "what happened (UTC)", *timeline_lines(report.events, began=incident.opened_wall)]
     lines += ["", "notifications", *(_notification(row) for row in report.notifications)]
@@ -142,6 +154,19 @@ def _head(incident: Incident) -> list[str]:
     return lines
 
 
+def _answered(stands: Standing | None) -> list[str]:
+    """Who acknowledged it, or how often nobody did."""
+    if stands is None:
+        return []
+    lines = []
+    if stands.level:
+        lines.append(f"  {'escalated:':<10} {stands.level} times")
+    if stands.acknowledged_wall is not None:
+        note = f": {stands.note}" if stands.note else ""
+        lines.append(f"  {'acked:':<10} {moment(stands.acknowledged_wall)} UTC by {stands.acknowledged_by}{note}")
+    return lines
+
+
 def _facts(incident: Incident) -> list[str]:
     rest = [name for name in incident.facts if name not in HEADLINE_FACTS + NOT_FACTS]
     if not rest:
@@ -168,6 +193,8 @@ def _notification(row: OutboxRow) -> str:
     line = f"  {row.message.event:<9} {row.channel:<16} {row.state.value}"
     if row.state is OutboxState.SENT and row.sent_wall is not None:
         return f"{line} {moment(row.sent_wall)}"
+    if row.state is OutboxState.DIGESTED:
+        return f"{line} in {row.digest}"
     tries = f", {row.attempts} tries" if row.attempts else ""
     return f"{line}{tries}{': ' + row.last_error if row.last_error else ''}"
 

@@ -76,7 +76,7 @@ def sre(paths: StatePaths, *argv: str) -> int:
 
 def test_list(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
     assert sre(hang, "incident", "list") == 0
-    assert capsys.readouterr().out == f"{ID}  2027-01-15 08:00:00  resolved  hang              engine sim-0\n"
+    assert capsys.readouterr().out == f"{ID}  2027-01-15 08:00:00  resolved      hang              engine sim-0\n"
     assert sre(hang, "incident", "list", "-o", "json") == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["id"], one["in_flight"], one["resolved_wall"]) == (ID, 1, WALL + 41)
