@@ -94,6 +94,25 @@ class LatencySloSettings(Settings):
     enabled: bool = True
 
 
+class TtftSloSettings(LatencySloSettings):
+    """Time to first token."""
+
+    threshold_seconds: Seconds = 1.0
+
+
+class InterTokenSloSettings(LatencySloSettings):
+    """Time between two tokens."""
+
+    threshold_seconds: Seconds = 0.1
+
+
+class E2eSloSettings(LatencySloSettings):
+    """Time to the last token."""
+
+    objective: Objective = 0.95
+    threshold_seconds: Seconds = 30.0
+
+
 class SloSettings(Settings):
     """Service level objectives, over ``period_days``."""
 
@@ -103,9 +122,9 @@ class SloSettings(Settings):
     availability_enabled: bool = True
     min_bad_events: Annotated[int, Field(ge=1, le=1_000_000)] = 5
     """Fewer failures than this in the long window fire nothing, however little traffic there is."""
-    ttft: LatencySloSettings = LatencySloSettings(threshold_seconds=1.0)
-    inter_token: LatencySloSettings = LatencySloSettings(threshold_seconds=0.1)
-    e2e: LatencySloSettings = LatencySloSettings(objective=0.95, threshold_seconds=30.0)
+    ttft: TtftSloSettings = TtftSloSettings()
+    inter_token: InterTokenSloSettings = InterTokenSloSettings()
+    e2e: E2eSloSettings = E2eSloSettings()
 
 
 class ThresholdSettings(Settings):

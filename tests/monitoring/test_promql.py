@@ -346,11 +346,7 @@ def test_node_is_the_host_of_the_instance(instance: str, node: str) -> None:
 
 def test_every_helper_is_tested_here() -> None:
     """By name, so that a new one is not forgotten."""
-    helpers = {
-        name
-        for name, value in vars(promql).items()
-        if callable(value) and getattr(value, "__module__", "") == promql.__name__ and not name.startswith("_")
-    }
+    helpers = {name for name in promql.__all__ if callable(getattr(promql, name))}
     elsewhere = {
         "absent_up",
         "equal_to",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sre.metrics.types import Exporter, Unit
 from sre.monitoring.catalogue_rules import MAX_RULES, RuleFile, of_dimensions, rule_files, selection
 from sre.monitoring.levels import LEVELS
 from sre.monitoring.model import Alert, Group, Record
-from sre.monitoring.promql import Expr, ExpressionError
+from sre.monitoring.promql import Expr, ExpressionError, seconds
 from sre.monitoring.render import prometheus_rule, rule_file
 from sre.settings.monitoring import MonitoringSettings
 from tests.monitoring.promtool import judge_values, run
@@ -27,7 +28,7 @@ RELEASES: dict[str, MonitoringSettings] = {
     "ray": MonitoringSettings(metric_prefix="ray_vllm:", matchers={"cluster": 'a "b" {{x}}\\'}),
     "ray-underscore": MonitoringSettings(metric_prefix="ray_vllm_", vllm_version="0.11"),
     "every-second": MonitoringSettings(scrape_interval_seconds=1, retention_days=400),
-    "rarely": MonitoringSettings(scrape_interval_seconds=75),
+    "rarely": MonitoringSettings(scrape_interval_seconds=75, retention_days=3),
     "own-edges": MonitoringSettings.model_validate(
         {
             "custom_buckets": {"request_latency": [0.25, 0.65, 2, 30, 60]},
@@ -139,6 +140,13 @@ def test_nothing_is_read_that_never_tells_the_truth(files: list[RuleFile]) -> No
         assert 'finished_reason="abort"' not in rule.expr.text
         assert "__name__" not in rule.expr.text
         assert "!= " not in rule.expr.text
+
+
+def test_no_range_is_longer_than_the_data_is_kept(files: list[RuleFile], chosen: MonitoringSettings) -> None:
+    for rule in rules_of(files):
+        for window in re.findall(r"\[(\w+)\]", rule.expr.text):
+            assert seconds(window) <= chosen.retention_days * 86_400, rule.name
+            assert seconds(window) >= 4 * chosen.scrape_interval_seconds, rule.name
 
 
 def test_every_record_says_what_it_is(files: list[RuleFile]) -> None:
