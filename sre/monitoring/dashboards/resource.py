@@ -206,7 +206,8 @@ def _network(from_: Sources) -> tuple[Panel | None, ...]:
             from_, "nic-discards-ratio", "Share of packets dropped", Shown.RATIO,
             ("instance_device:network_receive_discards:ratio_rate5m",),
             "Dropped among received packets.", "above the threshold.",
-            limits=(Limit(thresholds.network_receive_discards_ratio, "NodeNetworkReceiveDiscards"),), empty="no packets",
+            limits=(Limit(thresholds.network_receive_discards_ratio, "NodeNetworkReceiveDiscards"),),
+            empty="no packets",
         ),
         parts.lines(
             from_, "tcp-retransmits", "TCP retransmits", Shown.RATIO, ("instance:tcp_retransmits:ratio_rate5m",),
