@@ -11,6 +11,8 @@ The engine's own gauges freeze in a hang, often at 0, and ``/health`` stays 200.
 
 from __future__ import annotations
 
+import math
+
 from sre.metrics import own
 from sre.monitoring import records_engine
 from sre.monitoring.levels import INSTANCE, MODEL_NAME, NODE, POOL
@@ -26,6 +28,7 @@ from sre.monitoring.promql import (
     plus,
     present_by,
     relabelled,
+    seconds,
     sum_by,
     unless,
     with_node,
@@ -44,6 +47,7 @@ def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
     """Labels: node, model_name, and engine: its name at the guard, or its address."""
     age = selection.gauge(own.ENGINE_STEP_AGE_SECONDS)
     in_flight = selection.gauge(own.ENGINE_IN_FLIGHT)
+    held = max(15, math.ceil(selection.scrape_interval_seconds))
     told = records_engine.at_least_four_scrapes(selection, _TOLD_SECONDS)
     stuck = both(
         compare(
@@ -75,7 +79,7 @@ def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
     return Alert(
         name="VllmEngineHung",
         expr=either(of_guard, _by_address(of_both), _by_address(of_engine)),
-        for_="15s",
+        for_=f"{held}s",
         severity=Severity.PAGE,
         dimension=Dimension.REQUEST,
         component="engine",
@@ -96,7 +100,7 @@ def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
                     Steady(3), Steady(3), Steady(0),
                 ),
             ),
-            fires_after="1m", resolves_after="2m",
+            fires_after=f"{2 * held + 30}s", resolves_after=f"{int(seconds(told)) + 60}s",
             labels={NODE: "n1", MODEL_NAME: "m", ENGINE_NAME: "e0"},
         ),
     )  # fmt: skip

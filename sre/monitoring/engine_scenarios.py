@@ -42,24 +42,29 @@ def le(edge: float) -> str:
     return text if "." in text else text + ".0"
 
 
-def slow_histogram(selection: Selection, metric: Metric, threshold: float, per_step: float = 64) -> tuple[Input, ...]:
-    """All observations fall between the threshold and the next edge while firing, below the threshold else."""
+SLOW_SHARE = 0.02
+"""Of the observations while firing: the 99th percentile then stands in the middle between two edges, which has few
+digits to round."""
+
+
+def slow_histogram(selection: Selection, metric: Metric, threshold: float, per_step: float = 100) -> tuple[Input, ...]:
+    """Two in a hundred fall between the threshold and the next edge while firing, all below the threshold else."""
     following = _following(selection, metric, threshold)
 
     def bucket(edge: str) -> str:
         return engine_series(selection, metric, "bucket", le=edge)
 
-    both = Rising(per_step)
+    every = Rising(per_step)
     return (
-        Input(bucket(le(threshold)), firing=Rising(0), quiet=both),
-        Input(bucket(le(following)), firing=both, quiet=both),
-        Input(bucket("+Inf"), firing=both, quiet=both),
+        Input(bucket(le(threshold)), firing=Rising(per_step * (1 - SLOW_SHARE)), quiet=every),
+        Input(bucket(le(following)), firing=every, quiet=every),
+        Input(bucket("+Inf"), firing=every, quiet=every),
     )
 
 
-def shown_quantile(selection: Selection, metric: Metric, threshold: float, q: float = 0.99) -> str:
-    """What ``histogram_quantile`` says of ``slow_histogram`` while firing, as ``printf "%.4g"`` shows it."""
-    return f"{threshold + (_following(selection, metric, threshold) - threshold) * q:.4g}"
+def shown_quantile(selection: Selection, metric: Metric, threshold: float) -> str:
+    """The 99th percentile of ``slow_histogram`` while firing, as ``printf "%.4g"`` shows it."""
+    return f"{(threshold + _following(selection, metric, threshold)) / 2:.4g}"
 
 
 def _following(selection: Selection, metric: Metric, threshold: float) -> float:

@@ -8,9 +8,9 @@ import pytest
 
 from sre.monitoring.cases import alerts_of, needed
 from sre.monitoring.catalogue_rules import all_groups
-from sre.monitoring.model import Group
+from sre.monitoring.model import Dimension, Group
 from sre.settings.monitoring import MonitoringSettings
-from tests.monitoring.promtool import judge_values
+from tests.monitoring.promtool import judge_cases, judge_values
 
 SETTINGS = MonitoringSettings()
 GROUPS = all_groups(SETTINGS)
@@ -138,3 +138,39 @@ def test_shed_requests_are_no_failures(tmp_path: Path) -> None:
     )
     series = {http % "2xx": "0+64x60", http % "5xx": "0+64x60", rejected: "0+64x60", RUNNING % "a": "4x60"}
     firing("VllmErrorRatioHigh", tmp_path, series, [], at="15m")
+
+
+ODD = {
+    "rarely": MonitoringSettings.model_validate(
+        {
+            "scrape_interval_seconds": 60,
+            "matchers": {"cluster": 'a "b"'},
+            "jobs": {"vllm": "v", "sre": "s"},
+            "slo": {"min_bad_events": 100},
+            "thresholds": {
+                "kv_cache_usage_ratio": 0.2, "preemptions_per_second": 1000, "requests_waiting": 5000,
+                "queue_seconds": 60, "prefix_cache_hits_ratio": 0.9, "error_ratio": 0.9, "ttft_seconds": 640,
+                "inter_token_seconds": 0.025, "e2e_seconds": 1920, "engine_stuck_seconds": 0.5,
+            },
+        }
+    ),
+    "often": MonitoringSettings.model_validate(
+        {
+            "scrape_interval_seconds": 1,
+            "vllm_version": "0.8.5",
+            "custom_buckets": {"request_latency": [0.1, 0.65, 1.3, 100], "inter_token_latency": [0.01, 0.02, 0.2, 0.3]},
+            "slo": {"e2e": {"threshold_seconds": 1.3}, "inter_token": {"threshold_seconds": 0.02}},
+            "thresholds": {"e2e_seconds": 0.65, "queue_seconds": 0.65},
+        }
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_cases_hold_for_other_thresholds_edges_intervals_and_releases(name: str, tmp_path: Path) -> None:
+    groups = all_groups(ODD[name])
+    engine = (Dimension.BATCHING, Dimension.REQUEST)
+    alerts = [one for one in alerts_of(groups) if one.dimension in engine and one.component == "engine"]
+    some = [one for one in alerts_of(groups) if one.name in {"SloItlBurn1h", "SloE2eBurn6h"}]
+    judged = judge_cases(needed(groups, [*alerts, *some]), tmp_path, ODD[name])
+    assert judged.returncode == 0, judged.output
