@@ -33,8 +33,11 @@ INCIDENTS = "incidents"
 INSTEAD_OF = "instead of channel"
 """The channel that could not deliver the message, and why."""
 
+ACKNOWLEDGE = "acknowledge"
+"""The link that does it."""
+
 SHOWN_BY_NAME = (SEEN, RULE, VALUE, SINCE, DONE, NEXT, RUNBOOK, DASHBOARD, TIMELINE)
 """Have a place of their own in a long form."""
 
-LISTED = (POOL, IN_FLIGHT, CONTEXTS, MEANING, OPENED_FOR, INCIDENTS, INSTEAD_OF)
+LISTED = (POOL, IN_FLIGHT, CONTEXTS, MEANING, OPENED_FOR, INCIDENTS, INSTEAD_OF, ACKNOWLEDGE)
 """Are lines among the other facts, with a name in each language."""

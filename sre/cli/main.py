@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "guard": ("sre.cli.guard", "guard", "Run, pause and inspect the control loop."),
     "breaker": ("sre.cli.breaker", "breaker", "See, trip, reset, force and explain the circuit breaker."),
     "notify": ("sre.cli.notify", "notify", "Check and test channels; look after the outbox."),
+    "webhook": ("sre.cli.webhook", "webhook", "Take in Alertmanager's notifications; say what an alert would lead to."),
     "incident": ("sre.cli.incident", "incident", "List and show incidents."),
     "analyze": ("sre.cli.incident", "analyze", "Explain the last failure."),
     "chaos": ("sre.cli.chaos", "chaos", "Inject faults that are always reverted."),

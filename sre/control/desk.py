@@ -18,6 +18,7 @@ from sre.clock import Clock
 from sre.control.acknowledgements import Acknowledgements
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.control.guard import Guard
+from sre.control.notify_proof import Canaries
 from sre.errors import StateError
 from sre.signals.codec import to_json
 from sre.signals.types import EngineSeen, Reading, Seen
@@ -64,6 +65,7 @@ class Desk:
         read_journal: Reads (after, limit) from the store; blocking. None when there is no store.
         journal_seconds: How long a read of the journal is waited for.
         acknowledge: None when there is no store.
+        canaries: None when no canary can come back: no store, or no webhook.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class Desk:
         *,
         journal_seconds: float = CALL_SECONDS,
         acknowledge: Acknowledgements | None = None,
+        canaries: Canaries | None = None,
     ) -> None:
-        self._acknowledge = acknowledge
+        self._acknowledge, self._canaries = acknowledge, canaries
         self._guard, self._policy, self._clock, self._read_journal = guard, policy, clock, read_journal
         self._calls = BlockingCalls("journal", seconds=journal_seconds)
 
@@ -213,6 +216,23 @@ class Desk:
             raise StateError("guard state: it cannot be trusted, so nothing can be acknowledged; see sre guard status")
         found = await self._acknowledge(_text(order, "incident"), _text(order, "by"), _text(order, "note", False))
         return acknowledgement_json(found)
+
+    def canary(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a canary alert on its way (see ``sre.control.notify_proof``), or with 0 seconds end it."""
+        if self._canaries is None:
+            raise StateError(
+                "guard: no webhook takes a canary in; set webhook.enabled and restart the guard"
+            )
+        seconds = order.get("seconds", 0)
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+            raise ValueError("the order needs 'seconds', a number")
+        identifier = _text(order, "id")
+        self._canaries.send(identifier, float(seconds))
+        return self._canaries.report(identifier) or {}
+
+    def canary_report(self, identifier: str) -> dict[str, Any] | None:
+        """What is known of a canary; None when nothing is."""
+        return None if self._canaries is None else self._canaries.report(identifier)
 
     def _pool(self, engine: str) -> str | None:
         seen = self._guard.snapshot.engines.get(engine) if self._guard.snapshot else None

@@ -32,6 +32,7 @@ KIND = "kind"
 XID = "xid"
 DIRECTION = "direction"
 SEVERITY = "severity"
+ID = "id"
 
 
 def _own(
@@ -342,6 +343,42 @@ OUTBOX_MESSAGES = _own("sre_outbox_messages", Kind.GAUGE, "Messages in the outbo
 OUTBOX_OLDEST_SECONDS = _own(
     "sre_outbox_oldest_seconds", Kind.GAUGE, "Age of the oldest pending message, 0 without any.", (CHANNEL,),
     unit=Unit.SECONDS,
+)  # fmt: skip
+# The webhook that Alertmanager posts to; no series where it is not enabled.
+WEBHOOK_UP = _own(
+    "sre_webhook_up", Kind.GAUGE, "1 while the webhook listens and can store what comes.", unit=Unit.STATE,
+    optional=True,
+)  # fmt: skip
+WEBHOOK_REQUESTS = _own(
+    "sre_webhook_requests_total", Kind.COUNTER,
+    "Requests to the webhook: accepted (on disk), told to come again (busy, slow, unstored, too_many_connections, "
+    "slow_headers, broken_off), or refused for good (unauthorized, too_large, encoded, refused, too_large_headers).",
+    (OUTCOME,), optional=True,
+)  # fmt: skip
+WEBHOOK_ALERTS = _own(
+    "sre_webhook_alerts_total", Kind.COUNTER, "Alerts taken in: firing or resolved, and what became of them.",
+    (STATE, VERDICT), optional=True,
+)  # fmt: skip
+WEBHOOK_UNREADABLE = _own(
+    "sre_webhook_unreadable_alerts_total", Kind.COUNTER, "Alerts of accepted notifications that cannot be read.",
+    optional=True,
+)  # fmt: skip
+WEBHOOK_TRUNCATED = _own(
+    "sre_webhook_truncated_alerts_total", Kind.COUNTER, "Alerts that Alertmanager left out of notifications.",
+    optional=True,
+)  # fmt: skip
+WEBHOOK_COMMIT_SECONDS = _own(
+    "sre_webhook_commit_seconds", Kind.HISTOGRAM, "From a whole notification to its being on disk.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0), unit=Unit.SECONDS, optional=True,
+)  # fmt: skip
+WEBHOOK_HEARTBEAT_TIMESTAMP = _own(
+    "sre_webhook_last_heartbeat_timestamp_seconds", Kind.GAUGE,
+    "Wall time at which the watchdog alert was last heard, seconds since 1970.", unit=Unit.TIMESTAMP_SECONDS,
+    optional=True,
+)  # fmt: skip
+CANARY_ALERT = _own(
+    "sre_canary_alert", Kind.GAUGE, "1 while a canary of sre notify test --end-to-end is on its way.", (ID,),
+    unit=Unit.STATE, optional=True,
 )  # fmt: skip
 FAULTS_ACTIVE = _own("sre_chaos_faults_active", Kind.GAUGE, "Injected faults in force.", (FAULT,))
 

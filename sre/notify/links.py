@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from sre.notify.ack_token import ack_token
 
 RUNBOOKS: Mapping[str, str] = {
     "hang": "VllmEngineHung",
@@ -39,6 +42,21 @@ def is_web_address(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class AckAddress:
+    """Where an incident is acknowledged over the network; each link is signed, and good for ``seconds``."""
+
+    public_url: str
+    secret: bytes = field(repr=False)
+    seconds: float
+
+    def of(self, incident_id: str, at_wall: float) -> str:
+        """Return the link of ``incident_id`` in a message of ``at_wall``."""
+        token = ack_token(incident_id, at_wall + self.seconds, self.secret)
+        # Not called a token: that is hidden wherever something is shown.
+        return f"{self.public_url.rstrip('/')}/ack?incident={quote(incident_id, safe='')}&t={token}"
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """
     Where runbooks and dashboards are, from ``settings.monitoring``.
@@ -48,6 +66,13 @@ class Links:
 
     runbook_base_url: str = ""
     grafana_url: str = ""
+    acknowledgement: AckAddress | None = None
+
+    def acknowledge(self, incident_id: str, event: str, at_wall: float) -> str:
+        """Return the link that acknowledges an incident; "" where there is none, or nothing to acknowledge."""
+        if self.acknowledgement is None or event not in ("open", "escalate", "digest"):
+            return ""
+        return self.acknowledgement.of(incident_id, at_wall)
 
     def runbook(self, reason: str) -> str:
         """Return the runbook's address; where the base is none, the command that shows it; "" without a runbook."""

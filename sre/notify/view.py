@@ -89,7 +89,7 @@ def view(message: Message, opened: Message | None, language: Language, links: Li
         runbook_url=known.get(facts.RUNBOOK) or links.runbook(message.reason),
         dashboard_url=known.get(facts.DASHBOARD) or links.dashboard(message.reason),
         timeline=_timeline(message, opened, words),
-        details=_details(message, opened, words),
+        details=_acknowledging(message, words, links) + _details(message, opened, words),
         told_late="" if opened is None else words.told_late.format(moment=moment(opened.at_wall)),
         late_summary="" if opened is None else said(words, clean(opened.summary)),
         began="" if opened is None else words.began.format(moment=_time_of_day(opened.at_wall)),
@@ -156,6 +156,11 @@ def _timeline(message: Message, opened: Message | None, words: Words) -> tuple[s
     # A line that is there already: the producer told the message's own moment too.
     now = f"{moment(message.at_wall)} {said(words, clean(message.summary))}"
     return tuple(dict.fromkeys([*told[-MOST_TIMELINE:], now]))
+
+
+def _acknowledging(message: Message, words: Words, links: Links) -> tuple[tuple[str, str], ...]:
+    address = links.acknowledge(message.incident_id, message.event, message.at_wall)
+    return ((words.fact_names.get(facts.ACKNOWLEDGE, facts.ACKNOWLEDGE), address),) if address else ()
 
 
 def _details(message: Message, opened: Message | None, words: Words) -> tuple[tuple[str, str], ...]:

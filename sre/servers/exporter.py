@@ -92,15 +92,19 @@ class Metrics:
         self.last_tick_wall: float | None = None
         self._counts: dict[str, dict[tuple[str, ...], float]] = {}
         self._observed: dict[str, dict[tuple[str, ...], Weighted]] = {}
-        for metric in sorted(HERE, key=lambda m: m.name):
-            # A series without labels is there from the start; of the others nobody knows the labels yet.
+        # A series without labels is there from the start; of the others nobody knows the labels yet.
+        self.keep(*sorted(HERE, key=lambda m: m.name))
+        for boundary in GUARD_BOUNDARIES:
+            self.count(own.GUARD_ERRORS, boundary, by=0.0)
+        self.registry.register(_Families(self))
+
+    def keep(self, *metrics: Metric) -> None:
+        """From now on also count and observe these here."""
+        for metric in metrics:
             if metric.kind is Kind.HISTOGRAM:
                 self._observed[metric.name] = {} if metric.labels else {(): Weighted.empty(metric.buckets)}
             else:
                 self._counts[metric.name] = {} if metric.labels else {(): 0.0}
-        for boundary in GUARD_BOUNDARIES:
-            self.count(own.GUARD_ERRORS, boundary, by=0.0)
-        self.registry.register(_Families(self))
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
         """Add to a counter of ours; by 0 it is there from now on."""

@@ -4,6 +4,7 @@ The guard's API on a Unix socket (mode 0600: whoever may open it may act).
 GET /status · GET /explain/ENGINE · GET /journal?after=SEQ&limit=N · GET /trace
 POST /order {verb, target, owner, reason, expires_seconds?}
 POST /acknowledge {incident, by, note?}
+POST /canary {id, seconds} · GET /canary/ID
 POST /pause {owner, reason, expires_seconds?} · POST /resume
 Errors are {"error": sentence}: 400 the order makes no sense, 503 it could not be done, read or written down now.
 """
@@ -33,6 +34,8 @@ class GuardDesk(Protocol):
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]: ...
     async def pause(self, order: Mapping[str, Any] | None) -> dict[str, Any]: ...
     async def acknowledge(self, order: Mapping[str, Any]) -> dict[str, Any]: ...
+    def canary(self, order: Mapping[str, Any]) -> dict[str, Any]: ...
+    def canary_report(self, identifier: str) -> dict[str, Any] | None: ...
 
 
 Handler = Callable[[web.Request], Any]
@@ -90,6 +93,15 @@ def guard_app(desk: GuardDesk) -> web.Application:
     async def acknowledge(request: web.Request) -> web.Response:
         return _answer(await desk.acknowledge(await _order(request)))
 
+    async def canary(request: web.Request) -> web.Response:
+        return _answer(desk.canary(await _order(request)))
+
+    async def canary_report(request: web.Request) -> web.Response:
+        found = desk.canary_report(request.match_info["id"])
+        if found is None:
+            return _answer({"error": f"no canary {request.match_info['id']!r}"}, 404)
+        return _answer(found)
+
     async def resume(_: web.Request) -> web.Response:
         return _answer(await desk.pause(None))
 
@@ -102,6 +114,8 @@ def guard_app(desk: GuardDesk) -> web.Application:
             web.get("/trace", trace),
             web.post("/order", order),
             web.post("/acknowledge", acknowledge),
+            web.post("/canary", canary),
+            web.get("/canary/{id}", canary_report),
             web.post("/pause", pause),
             web.post("/resume", resume),
         ]

@@ -152,6 +152,10 @@ def _port_errors(root: Root) -> Iterator[Finding]:
     if root.guard.metrics_port in taken:
         other = taken[root.guard.metrics_port]
         yield ("guard", "metrics_port"), f"{root.guard.metrics_port} is also {other}; ports must differ"
+    taken[root.guard.metrics_port] = "guard.metrics_port"
+    if root.webhook.enabled and root.webhook.port in taken:
+        other = taken[root.webhook.port]
+        yield ("webhook", "port"), f"{root.webhook.port} is also {other}; ports must differ"
 
 
 def _guard_errors(root: Root) -> Iterator[Finding]:
@@ -186,6 +190,11 @@ def warnings(root: Root) -> Iterator[Finding]:
         yield ("stack", "gateway", "host"), "opens the gateway to the network; keep 127.0.0.1 unless that is meant"
     if not _is_loopback(root.guard.metrics_host):
         yield ("guard", "metrics_host"), "opens the guard's metrics to the network; keep 127.0.0.1 unless that is meant"
+    if root.webhook.enabled and root.webhook.tls_certificate is None and not _is_loopback(root.webhook.host):
+        yield (
+            ("webhook", "host"),
+            "sends its token over the network in the clear; set tls_certificate and tls_key, or keep 127.0.0.1",
+        )
     if not root.notify.channels:
         yield ("notify", "channels"), "none: nobody will be told; add an e-mail and an sms channel"
     for index, engine in enumerate(root.stack.engines):

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from sre.settings.base import SECRET_REFERENCE
 from sre.settings.document import Document, Location, path_text, shown
 
-SECRET_FIELDS = frozenset({"api_key", "url", "env", "args"})
+SECRET_FIELDS = frozenset({"api_key", "url", "env", "args", "token", "basic_password", "ack_secret"})
 """Keys under which a wrongly written plain secret may stand: their values are never repeated in a message."""
 
 _BOUNDS = {

@@ -11,6 +11,7 @@ from sre.settings.guard import GuardSettings
 from sre.settings.monitoring import MonitoringSettings
 from sre.settings.notify import NotifySettings
 from sre.settings.stack import Positive, StackSettings
+from sre.settings.webhook import WebhookSettings
 
 
 class ChaosSettings(Settings):
@@ -28,5 +29,6 @@ class Root(Settings):
     stack: StackSettings = StackSettings()
     guard: GuardSettings = GuardSettings()
     notify: NotifySettings = NotifySettings()
+    webhook: WebhookSettings = WebhookSettings()
     monitoring: MonitoringSettings = MonitoringSettings()
     chaos: ChaosSettings = ChaosSettings()

@@ -92,6 +92,15 @@ notify:
   # templates: {title: /etc/sre/title.txt}   # files with ${placeholders}: sms, title, text, html
   # initial_backoff_seconds: 5.0
 
+webhook:                          # where Alertmanager posts; `sre rules generate --format alertmanager` points there
+  # enabled: false                # inside the guard; needs token, or basic_user and basic_password
+  # port: 9401
+  # token: "file:/etc/sre/webhook-token"
+  # incident_by: [alertname, model_name, "node|instance"]   # alerts that agree in these are one incident
+  # heartbeat: {alertnames: [SreWatchdog, Watchdog], timeout_seconds: 300}
+  # routes:                       # the first that matches decides; writing this key replaces the default, which is
+  #   - {name: page-and-ticket, severities: [page, ticket], actions: [{do: incident}, {do: notify}]}
+
 monitoring:                       # what `sre rules generate` and `sre dashboards generate` write for
   # vllm_version: "0.32"          # default: any release, old and new names joined
   # dcgm_exporter_version: "4.9.0"

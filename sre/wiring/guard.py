@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sre.actions.records import OutboxLoad
 from sre.adapters.clock import SystemClock
@@ -29,16 +30,17 @@ from sre.adapters.store import GuardStore
 from sre.adapters.supervisor_client import SupervisorClient
 from sre.breaker.policy import policy_of
 from sre.control.acknowledgements import Acknowledgements
+from sre.control.alert_guard import GuardHands
 from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery, NoOutbox
 from sre.control.desk import Desk
 from sre.control.guard import Guard
+from sre.control.notify_proof import Canaries
 from sre.control.observe import EngineConfig, Observer
 from sre.errors import ConfigError, Refused, StateError
 from sre.metrics import own
 from sre.metrics.types import Metric
 from sre.notify.escalation import told_of_acknowledgement
-from sre.notify.links import Links
 from sre.notify.policy import RANKS
 from sre.notify.renderer import Renderer
 from sre.redaction import redact
@@ -53,6 +55,7 @@ from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView
+from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, webhook_secrets
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
@@ -87,7 +90,7 @@ def _bracketed(host: str) -> str:
 def known_secrets(stack: StackSettings, root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Every secret that the configuration refers to and that can be resolved: never to be written anywhere."""
     references = [e.api_key for e in stack.engines if e.api_key] + [c.url for c in root.notify.channels]
-    found = []
+    found = [*webhook_secrets(root.webhook, environ)]
     for reference in references:
         with contextlib.suppress(ConfigError):
             found.append(resolve_secret(reference, "secret", environ))
@@ -140,6 +143,8 @@ class Numbers:
         self.gateway: EnvoyGateway | None = None
         self.guard: Guard | None = None
         self.chaos: ChaosWatch | None = None
+        self.webhook: Webhook | None = None
+        self.canaries: Canaries | None = None
 
     def __call__(self) -> dict[Metric, list[tuple[tuple[str, ...], float]]]:
         rows: dict[Metric, list[tuple[tuple[str, ...], float]]] = {}
@@ -172,6 +177,10 @@ class Numbers:
                 rows[own.GPUS] = [((), float(count))]
         if self.chaos is not None:
             rows[own.FAULTS_ACTIVE] = [((fault,), float(count)) for fault, count in self.chaos.active.items()]
+        if self.webhook is not None:
+            rows |= self.webhook.metrics.rows()
+        if self.canaries is not None:
+            rows[own.CANARY_ALERT] = [((identifier,), 1.0) for identifier in self.canaries.active()]
         if self.gateway is not None:
             rows[own.GATEWAY_LOG_ODD_LINES] = [((), float(self.gateway.registry.odd_lines))]
         if self.guard is not None and self.guard.snapshot is not None and self.guard.snapshot.gateway is not None:
@@ -204,6 +213,8 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
             watches = [asyncio.create_task(chaos.run())]
             if numbers.outbox is not None:
                 watches.append(asyncio.create_task(numbers.outbox.run()))
+            if numbers.webhook is not None:
+                watches.append(asyncio.create_task(numbers.webhook.run(environ)))
             await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
             exporter = asyncio.create_task(_keep_exporting(metrics, root, stop))
             try:
@@ -257,8 +268,7 @@ async def _build(
         stack.callback(store.close)
     # Without a store pages still go out, from memory.
     outbox = store if store is not None else NoOutbox()
-    links = Links(root.monitoring.runbook_base_url, root.monitoring.grafana_url)
-    render = Renderer(root.notify, load_templates(root.notify), links)
+    render = Renderer(root.notify, load_templates(root.notify), message_links(root, environ))
     sender = AppriseSender(environ)
     if root.notify.channels:
         await stack.enter_async_context(sender)
@@ -285,6 +295,8 @@ async def _build(
     )
     numbers.delivery, numbers.gateway, numbers.guard = delivery, gateway, guard
     numbers.gpu = gpu if isinstance(gpu, ChildGpuReader) else None
+    numbers.canaries = canaries = Canaries(clock)
+    acknowledge = None
     desk = Desk(guard, policy, clock)
     if store is not None:
         view = StoreView(paths.guard_db, clock=clock, boot_id=boot_id)
@@ -294,7 +306,29 @@ async def _build(
         )
         told = told_of_acknowledgement(root.notify.channels)
         acknowledge = Acknowledgements(store, told, wake=delivery.wake)
-        desk = Desk(guard, policy, clock, view.journal, acknowledge=acknowledge)
+        desk = Desk(
+            guard,
+            policy,
+            clock,
+            view.journal,
+            acknowledge=acknowledge,
+            canaries=canaries if root.webhook.enabled else None,
+        )
+    if root.webhook.enabled:
+        addresses = {name: urlsplit(one.url).netloc for name, one in where.items()}
+        numbers.webhook = make_webhook(
+            root,
+            store,
+            GuardHands(guard, engine_configs(root), addresses, policy),
+            clock,
+            metrics,
+            incidents=paths.incidents,
+            redact=hide,
+            canaries=canaries,
+            wake_delivery=delivery.wake,
+            problem=problem or "",
+            acknowledgements=acknowledge,
+        )
     metrics.source = desk
     return guard, desk, delivery, metrics, numbers
 

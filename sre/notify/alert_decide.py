@@ -1,0 +1,631 @@
+"""
+What alerts lead to: (what is known, a notification, now) → what is to be written. Pure.
+
+One incident per cause: alerts that agree in ``webhook.incident_by`` join, and an alert about an engine whose incident
+the guard has open joins that one. What joins is written down and tells nobody, unless it is worse than what was told.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sre.actions.records import JournalEntry, OutboxMessage
+from sre.actions.types import Message
+from sre.notify.alert_messages import (
+    SILENT_REASON,
+    alert_message,
+    canary_message,
+    ended_message,
+    once_message,
+    scope_of,
+    silent_message,
+    summary_of,
+)
+from sre.notify.alert_records import (
+    HEARTBEAT_KEY,
+    AlertIncident,
+    Changes,
+    Episode,
+    GuardNow,
+    Known,
+    PendingTrip,
+    TripRefusal,
+    Verdict,
+    Wanted,
+)
+from sre.notify.alert_routes import RANK, Plan, Routes, Trip
+from sre.notify.alerts import Alert, EpisodeKey, Payload
+from sre.settings.webhook import WebhookSettings
+
+Listeners = Callable[[Message], Sequence[str]]
+"""Channels that are told a message."""
+
+CANARY_ALERT = "SreCanary"
+CANARY_LABEL = "id"
+
+TRIP_ACTION = "alert_trip"
+INCIDENT_ACTION = "alert_incident"
+NOTICE_ACTION = "alert_notice"
+"""Names under which the journal counts for the limits per hour."""
+
+SEEN_REFRESH_SECONDS = 60.0
+"""A known alert that is heard of again is written only so often."""
+LEVEL_WORSE = 1
+"""Outbox level of "this got worse", plus its rank: the guard's own escalation is 0, those of nobody's answer are 10
+and more."""
+BAD_NAMED = 10
+
+NOTHING_DONE = "nothing: the alert has no action"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    wall: float
+    monotonic: float
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What decisions are made by; the same for the life of a guard."""
+
+    settings: WebhookSettings
+    routes: Routes
+    listeners: Listeners
+
+    def wanted(self, alerts: Iterable[Alert], guard: GuardNow) -> Wanted:
+        """Return what must be known to decide about ``alerts``."""
+        keys, joins, intents = set(), {HEARTBEAT_KEY}, set()
+        for alert in alerts:
+            keys.add(alert.key)
+            joins.add(self.routes.join_key(alert.labels))
+            plan = self.routes.plan(alert.labels)
+            intents |= {(TRIP_ACTION, trip.target) for trip in plan.trips}
+            intents |= {(INCIDENT_ACTION, plan.route), (NOTICE_ACTION, plan.route)} if plan.route else set()
+        return Wanted(frozenset(keys), frozenset(joins), frozenset(intents), frozenset(guard.incidents.values()))
+
+
+def place_of(labels: Mapping[str, str], guard: GuardNow) -> tuple[str | None, str | None]:
+    """Return (engine, pool) that the alert is about, as far as its labels name one that the guard knows."""
+    scope, target = labels.get("scope"), labels.get("target", "")
+    if scope == "engine" and target in guard.engines:
+        return target, guard.engines[target].pool
+    named = labels.get("engine", "")
+    if named in guard.engines:
+        return named, guard.engines[named].pool
+    instance = labels.get("instance")
+    for name, engine in guard.engines.items():
+        if instance and instance == engine.address:
+            return name, engine.pool
+    wanted = target if scope == "pool" else labels.get("pool") or labels.get("model_name")
+    return None, wanted if any(engine.pool == wanted for engine in guard.engines.values()) else None
+
+
+def guard_incident(labels: Mapping[str, str], guard: GuardNow) -> str | None:
+    """
+    Return the guard's open incident that the alert belongs to: that of its engine. An alert about a whole pool belongs
+    to one of an engine only if that engine is the pool, or if it is what the guard itself says of the pool.
+    """
+    engine, pool = place_of(labels, guard)
+    if engine is not None:
+        return guard.incidents.get(engine)
+    if pool is None:
+        return None
+    members = [name for name, one in guard.engines.items() if one.pool == pool]
+    if len(members) > 1 and labels.get("scope") != "pool":
+        return None
+    return next((guard.incidents[name] for name in members if name in guard.incidents), None)
+
+
+def trip_refusal(trip: Trip, guard: GuardNow, age_seconds: float) -> TripRefusal | None:
+    """Return why ``trip`` must not be carried out now; None if it may."""
+    if not trip.target:
+        return TripRefusal.NO_LABEL
+    if not guard.engines:
+        return TripRefusal.NO_GUARD
+    hit = {n: e for n, e in guard.engines.items() if trip.target == (n if trip.scope == "engine" else e.pool)}
+    if not hit:
+        return TripRefusal.NO_TARGET
+    if age_seconds > trip.max_evidence_age_seconds:
+        return TripRefusal.TOO_OLD
+    if guard.paused:
+        return TripRefusal.PAUSED
+    if not all(engine.acting for engine in hit.values()):
+        return TripRefusal.ONLY_OBSERVED
+    if any(engine.state in ("disabled", "forced_open") for engine in hit.values()):
+        return TripRefusal.HELD_BY_HAND
+    if all(engine.state != "closed" for engine in hit.values()):
+        return TripRefusal.ALREADY_OPEN
+    if trip.scope == "engine":
+        pools = {engine.pool for engine in hit.values()}
+        others = [e for n, e in guard.engines.items() if n not in hit and e.pool in pools and e.state == "closed"]
+        if not others:
+            return TripRefusal.LAST_ENGINE
+    return None
+
+
+class Decision:
+    """Collects what is to be written while alerts are looked at one by one."""
+
+    def __init__(self, intake: Intake, known: Known, guard: GuardNow, now: Moment) -> None:
+        self._intake, self._guard, self._now = intake, guard, now
+        self._known = dict(known.episodes)
+        self._open: dict[str, AlertIncident] = dict(known.incidents)
+        self._join_keys = {one.id: key for key, one in self._open.items()}
+        self._emptied: list[str] = []
+        self._heard_before = False
+        self._spent = dict(known.spent)
+        self._tripping = set(known.tripping)
+        self._members = dict(known.guard_members)
+        self._severities = dict(known.guard_severities)
+        self._number = known.last_number
+        self._by_fingerprint: dict[str, set[EpisodeKey]] = {}
+        for key in self._known:
+            self._by_fingerprint.setdefault(key[0], set()).add(key)
+        self._episodes: dict[EpisodeKey, Episode] = {}
+        self._incidents: dict[str, AlertIncident] = {}
+        self._trips: list[PendingTrip] = []
+        self._settled: list[int] = []
+        self._journal: list[JournalEntry] = []
+        self._outbox: list[OutboxMessage] = []
+        self._told: list[Message] = []
+        self._verdicts: list[tuple[bool, Verdict]] = []
+        self._canaries: list[str] = []
+        self._heartbeat = False
+
+    def changes(self) -> Changes:
+        """Return all of it."""
+        return Changes(
+            episodes=tuple(self._episodes.values()),
+            incidents=tuple(self._incidents.values()),
+            trips=tuple(self._trips),
+            settled=tuple(self._settled),
+            journal=tuple(self._journal),
+            outbox=tuple(self._outbox),
+            told=tuple(self._told),
+            heartbeat=self._heartbeat,
+            verdicts=tuple(self._verdicts),
+            canaries=tuple(self._canaries),
+        )
+
+    @property
+    def taken(self) -> int:
+        """Alerts looked at so far."""
+        return len(self._verdicts)
+
+    # ---- a notification ----------------------------------------------------------------------------------------------
+
+    def take(self, payload: Payload, canaries: frozenset[str] = frozenset()) -> None:
+        """
+        Look at every alert of ``payload``.
+
+        Args:
+            canaries: Ids that we sent out ourselves.
+        """
+        began = len(self._verdicts)
+        for alert in payload.alerts:
+            verdict = self._one(alert, payload.truncated, canaries)
+            self._verdicts.append((alert.firing, verdict))
+        if payload.bad:
+            self._tell_bad(payload)
+        if payload.truncated and any(v is not Verdict.DUPLICATE for _, v in self._verdicts[began:]):
+            data = {"truncated": payload.truncated, "group": payload.group_key[:200]}
+            self._note("note", payload.receiver or "webhook", "alerts_truncated", data=data)
+
+    def _one(self, alert: Alert, truncated: int, canaries: frozenset[str]) -> Verdict:
+        settings = self._intake.settings
+        if settings.heartbeat.enabled and alert.name in settings.heartbeat.alertnames:
+            self._beat(alert)
+            return Verdict.HEARTBEAT
+        if alert.name == CANARY_ALERT and alert.labels.get(CANARY_LABEL, "") in canaries:
+            return self._canary(alert)
+        old = self._known.get(alert.key)
+        if not alert.firing:
+            return self._end(alert, old)
+        if old is not None and old.firing_wall is not None:
+            self._refresh(old)
+            return Verdict.DUPLICATE
+        if old is not None:
+            self._keep(replace(old, firing_wall=self._now.wall, seen_wall=self._now.wall))
+            self._note("note", alert.name, Verdict.ENDED_BEFORE.value, data={"fingerprint": alert.fingerprint})
+            return Verdict.ENDED_BEFORE
+        return self._begin(alert, truncated)
+
+    def _beat(self, alert: Alert) -> None:
+        if not alert.firing:
+            return
+        self._heartbeat = True
+        silent = self._open.get(HEARTBEAT_KEY)
+        if silent is not None:
+            self._close(silent, "the heartbeat is heard again")
+
+    def _canary(self, alert: Alert) -> Verdict:
+        if alert.firing:
+            identifier = alert.labels[CANARY_LABEL]
+            self._canaries.append(identifier)
+            self._tell(canary_message(identifier, self._now.wall))
+        return Verdict.CANARY
+
+    def _begin(self, alert: Alert, truncated: int) -> Verdict:
+        """A firing that is new to us."""
+        succeeded = False
+        for key in sorted(self._by_fingerprint.get(alert.fingerprint, ())):
+            other = self._known[key]
+            if not other.open:
+                continue
+            if other.starts_ns > alert.starts_ns:
+                succeeded = True
+            else:
+                # Alertmanager told of the next firing without telling of the end of this one.
+                self._end_episode(other)
+        episode = self._episode(alert)
+        if succeeded:
+            self._keep(replace(episode, resolved_wall=self._now.wall))
+            return Verdict.ENDED_BEFORE
+        self._keep(episode)
+        # After the new one joined: an incident whose firing only changed its start does not end in between.
+        verdict = self._act(alert, episode, self._intake.routes.plan(alert.labels), truncated)
+        self._close_empty()
+        return verdict
+
+    def _act(self, alert: Alert, episode: Episode, plan: Plan, truncated: int, did: str = "") -> Verdict:
+        if not (plan.incident or plan.notify or plan.trips):
+            return Verdict.STORED
+        mine = guard_incident(alert.labels, self._guard)
+        if mine is not None:
+            self._join_guard(mine, alert, episode, plan)
+            return Verdict.JOINED_GUARD
+        for trip in plan.trips if not did else ():
+            refusal = self._reserve(trip, alert)
+            if refusal is None:
+                return Verdict.TRIPPING
+            did = f"nothing: no trip of {trip.target or trip.scope} ({refusal.value})"
+        return self._open_or_join(alert, episode, plan, truncated, did or NOTHING_DONE)
+
+    # ---- trips -------------------------------------------------------------------------------------------------------
+
+    def _reserve(self, trip: Trip, alert: Alert) -> TripRefusal | None:
+        """Write the intent down; it is carried out after the commit. Or return why not."""
+        refusal = trip_refusal(trip, self._guard, self._now.wall - alert.starts_wall)
+        waiting = trip.target in self._tripping
+        spent = self._spent.get((TRIP_ACTION, trip.target), 0)
+        if refusal is None and not waiting and spent >= trip.max_per_hour:
+            refusal = TripRefusal.BUDGET_SPENT
+        data = {"route": trip.route, "alert": alert.name, "fingerprint": alert.fingerprint}
+        if refusal is not None:
+            self._note("failed", trip.target or trip.scope, refusal.value, action=TRIP_ACTION, data=data)
+            return refusal
+        if not waiting:
+            self._tripping.add(trip.target)
+            self._spent[(TRIP_ACTION, trip.target)] = spent + 1
+            self._note("intent", trip.target, "alert", action=TRIP_ACTION, data=data)
+        self._trips.append(
+            PendingTrip(
+                trip=trip,
+                fingerprint=alert.fingerprint,
+                starts_ns=alert.starts_ns,
+                labels=alert.labels,
+                annotations=alert.annotations,
+                at_wall=self._now.wall,
+                at_monotonic=self._now.monotonic,
+            )
+        )
+        return None
+
+    def settle(self, pending: PendingTrip, refusal: TripRefusal | None, detail: str = "") -> None:
+        """
+        A trip was carried out, or could not be. Then its alert opens an incident of its own: what was tried is told.
+        """
+        self._settled.append(pending.number)
+        alert = alert_of(pending)
+        episode = self._known.get(alert.key)
+        data = {"route": pending.trip.route, "alert": alert.name, "detail": detail} if detail else {}
+        mine = guard_incident(alert.labels, self._guard) or self._incident_of(pending.trip)
+        done = refusal is None or (refusal is TripRefusal.ALREADY_OPEN and mine is not None)
+        kind, reason = ("applied", "tripped") if refusal is None else ("failed", refusal.value)
+        self._note(kind, pending.trip.target, reason, mine if done else None, action=TRIP_ACTION, data=data)
+        if episode is None or not episode.open:
+            return
+        plan = self._intake.routes.plan(alert.labels)
+        if done and mine is not None:
+            self._join_guard(mine, alert, episode, plan)
+            return
+        why = refusal.value if refusal is not None else "no incident"
+        did = f"nothing: no trip of {pending.trip.target} ({why})"
+        if plan.incident or plan.notify:
+            self._open_or_join(alert, episode, plan, 0, did)
+
+    def _incident_of(self, trip: Trip) -> str | None:
+        for name, incident in self._guard.incidents.items():
+            engine = self._guard.engines.get(name)
+            if trip.target == name or (engine is not None and trip.scope == "pool" and engine.pool == trip.target):
+                return incident
+        return None
+
+    # ---- incidents ---------------------------------------------------------------------------------------------------
+
+    def _join_guard(self, incident_id: str, alert: Alert, episode: Episode, plan: Plan) -> None:
+        self._keep(replace(episode, incident_id=incident_id))
+        members = self._members[incident_id] = self._members.get(incident_id, 0) + 1
+        if _is_power_of_two(members):
+            data = {"summary": summary_of(alert), "alerts": members}
+            self._note("note", alert.name, Verdict.JOINED_GUARD.value, incident_id, data=data)
+        told = self._severities.get(incident_id)
+        if told is not None and RANK[plan.severity] > RANK.get(told, 0) and plan.notify:
+            self._severities[incident_id] = plan.severity
+            stands_for = self._incident(alert, plan, incident_id, 0, members)
+            self._tell(self._message("escalate", stands_for, alert, "see the incident"), level=_level(plan.severity))
+
+    def _open_or_join(self, alert: Alert, episode: Episode, plan: Plan, truncated: int, did: str) -> Verdict:
+        join_key = self._intake.routes.join_key(alert.labels)
+        found = self._open.get(join_key)
+        if found is not None:
+            self._join(found, alert, episode, plan)
+            return Verdict.JOINED
+        listed, told = self._within_limits(plan)
+        if not (listed or told):
+            return Verdict.OVER_LIMIT
+        self._number += 1
+        made = self._incident(alert, plan, incident_id(self._now.wall, self._number), self._number, 1)
+        made = replace(made, join_key=join_key, firing=1, listed=listed, told=told)
+        self._put(made)
+        self._keep(replace(episode, incident_id=made.id))
+        data = {"join_key": join_key, "severity": made.severity, "summary": made.summary, "route": plan.route}
+        self._note("transition", alert.name, Verdict.OPENED.value, made.id, data=data)
+        if told:
+            self._tell(self._message("open", made, alert, did, truncated))
+        return Verdict.OPENED
+
+    def _join(self, incident: AlertIncident, alert: Alert, episode: Episode, plan: Plan) -> None:
+        self._keep(replace(episode, incident_id=incident.id))
+        worse = RANK[plan.severity] > RANK.get(incident.severity, 0)
+        joined = replace(
+            incident,
+            members=incident.members + 1,
+            firing=incident.firing + 1,
+            severity=plan.severity if worse else incident.severity,
+            told=incident.told or plan.notify,
+        )
+        self._put(joined)
+        if worse or _is_power_of_two(joined.members):
+            data = {"alerts": joined.members, "severity": joined.severity, "summary": summary_of(alert)}
+            self._note("note", alert.name, Verdict.JOINED.value, incident.id, data=data)
+        if not plan.notify:
+            return
+        if not incident.told:
+            self._tell(self._message("open", joined, alert, NOTHING_DONE))
+        elif worse:
+            self._tell(self._message("escalate", joined, alert, NOTHING_DONE), level=_level(plan.severity))
+
+    def _within_limits(self, plan: Plan) -> tuple[bool, bool]:
+        """(may open an incident, may tell), each counted if it may."""
+        may = []
+        for wanted, action, limit in (
+            (plan.incident, INCIDENT_ACTION, plan.incidents_per_hour),
+            (plan.notify, NOTICE_ACTION, plan.notices_per_hour),
+        ):
+            key = (action, plan.route)
+            allowed = wanted and (limit is None or self._spent.get(key, 0) < limit)
+            if allowed and limit is not None:
+                self._spent[key] = self._spent.get(key, 0) + 1
+                self._note("intent", plan.route, "alert", action=action)
+            if wanted and not allowed:
+                self._tell(
+                    once_message(
+                        f"limit-{plan.route}",
+                        plan.severity,
+                        f"webhook route {plan.route}",
+                        f"its limit of {limit} per hour is reached; further alerts are stored and not told",
+                        self._now.wall,
+                        "raise max_per_hour of the route, or silence what storms",
+                    )
+                )
+            may.append(allowed)
+        return may[0], may[1]
+
+    def _incident(self, alert: Alert, plan: Plan, identifier: str, number: int, members: int) -> AlertIncident:
+        return AlertIncident(
+            id=identifier,
+            number=number,
+            join_key=self._intake.routes.join_key(alert.labels),
+            name=alert.name,
+            severity=plan.severity,
+            scope=scope_of(alert.labels),
+            route=plan.route,
+            summary=summary_of(alert),
+            opened_wall=self._now.wall,
+            members=members,
+        )
+
+    def _message(self, event: str, incident: AlertIncident, alert: Alert, did: str, truncated: int = 0) -> Message:
+        return alert_message(
+            event,
+            incident,
+            alert,
+            wall=self._now.wall,
+            max_age_seconds=math.inf if self._heard_before else self._intake.settings.max_age_seconds,
+            done=did,
+            truncated=truncated,
+        )
+
+    # ---- ends --------------------------------------------------------------------------------------------------------
+
+    def _end(self, alert: Alert, old: Episode | None) -> Verdict:
+        if old is not None and old.resolved_wall is not None:
+            return Verdict.DUPLICATE
+        if old is None or old.firing_wall is None:
+            episode = old or self._episode(alert)
+            self._keep(replace(episode, firing_wall=None, resolved_wall=self._now.wall, seen_wall=self._now.wall))
+            return Verdict.ENDED_UNSEEN
+        self._end_episode(old)
+        self._close_empty()
+        return Verdict.ENDED
+
+    def _end_episode(self, episode: Episode) -> None:
+        """The incident it belongs to has one firing less; it is closed by ``_close_empty``."""
+        self._keep(replace(episode, resolved_wall=self._now.wall, seen_wall=self._now.wall))
+        incident = self._by_id(episode.incident_id)
+        if incident is not None:
+            self._put(replace(incident, firing=max(0, incident.firing - 1)))
+            self._emptied.append(incident.id)
+
+    def _close_empty(self) -> None:
+        for identifier in self._emptied:
+            incident = self._by_id(identifier)
+            if incident is not None and incident.firing == 0:
+                self._close(incident)
+        self._emptied.clear()
+
+    def _close(self, incident: AlertIncident, why: str = "") -> None:
+        closed = replace(incident, resolved_wall=self._now.wall, firing=0)
+        self._incidents[closed.id] = closed
+        self._open.pop(closed.join_key, None)
+        self._note("transition", incident.name, "resolved", incident.id, data={"alerts": incident.members})
+        if closed.told:
+            self._tell(ended_message(closed, self._now.wall, why))
+
+    # ---- what time brings --------------------------------------------------------------------------------------------
+
+    def silence(self, silent_seconds: float) -> None:
+        """The heartbeat has not been heard for so long."""
+        if HEARTBEAT_KEY in self._open:
+            return
+        self._number += 1
+        incident = AlertIncident(
+            id=incident_id(self._now.wall, self._number),
+            number=self._number,
+            join_key=HEARTBEAT_KEY,
+            name=SILENT_REASON,
+            severity="page",
+            scope="monitoring pipeline",
+            route="heartbeat",
+            summary="no heartbeat from Prometheus and Alertmanager",
+            opened_wall=self._now.wall,
+        )
+        self._put(incident)
+        self._note("transition", SILENT_REASON, Verdict.OPENED.value, incident.id)
+        timeout = self._intake.settings.heartbeat.timeout_seconds
+        self._tell(silent_message(incident, self._now.wall, silent_seconds, timeout))
+
+    def unwatch(self) -> None:
+        """The heartbeat is not asked for any more."""
+        silent = self._open.get(HEARTBEAT_KEY)
+        if silent is not None:
+            self._close(silent, "the heartbeat is not watched any more")
+
+    def forget(self, episode: Episode) -> None:
+        """Nobody spoke of this firing any more: it is taken for over, and that is said."""
+        wall, seconds = self._now.wall, self._intake.settings.forget_after_seconds
+        self._keep(replace(episode, resolved_wall=wall))
+        self._note("note", episode.name, "forgotten", episode.incident_id, data={"fingerprint": episode.fingerprint})
+        incident = self._by_id(episode.incident_id)
+        if incident is None:
+            return
+        left = replace(incident, firing=max(0, incident.firing - 1))
+        self._put(left)
+        if left.firing == 0:
+            self._close(left, f"not heard of for {seconds / 3600:.0f} h; taken for over, unproven")
+
+    def outlives(self, episode: Episode) -> None:
+        """The guard closed the incident this alert had joined, and the alert still fires: it gets one of its own."""
+        summary = f"still fires though {episode.incident_id} is over: {episode.summary}"
+        alert = replace(alert_of(episode), annotations={"summary": summary})
+        self._heard_before = True
+        self._act(alert, replace(episode, incident_id=None), self._intake.routes.plan(alert.labels), 0, NOTHING_DONE)
+        self._heard_before = False
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def _episode(self, alert: Alert) -> Episode:
+        return Episode(
+            fingerprint=alert.fingerprint,
+            starts_ns=alert.starts_ns,
+            name=alert.name,
+            severity=self._intake.routes.severity(alert.labels),
+            labels=alert.labels,
+            summary=summary_of(alert),
+            seen_wall=self._now.wall,
+            firing_wall=self._now.wall,
+        )
+
+    def _keep(self, episode: Episode) -> None:
+        self._known[episode.key] = self._episodes[episode.key] = episode
+        self._by_fingerprint.setdefault(episode.fingerprint, set()).add(episode.key)
+
+    def _put(self, incident: AlertIncident) -> None:
+        self._incidents[incident.id] = self._open[incident.join_key] = incident
+        self._join_keys[incident.id] = incident.join_key
+
+    def _by_id(self, identifier: str | None) -> AlertIncident | None:
+        """The open incident of this id; None also where it is the guard's."""
+        return self._open.get(self._join_keys.get(identifier or "", ""))
+
+    def _refresh(self, episode: Episode) -> None:
+        if self._now.wall - episode.seen_wall > SEEN_REFRESH_SECONDS:
+            self._keep(replace(episode, seen_wall=self._now.wall))
+
+    def _tell_bad(self, payload: Payload) -> None:
+        named = [f"alerts[{bad.index}] {bad.name or 'unnamed'}: {bad.why.value}" for bad in payload.bad[:BAD_NAMED]]
+        self._note("note", payload.receiver or "webhook", "alerts_unreadable", data={"alerts": named})
+        self._tell(
+            once_message(
+                "alerts-unreadable",
+                "ticket",
+                "webhook",
+                f"{len(payload.bad)} alerts of a notification cannot be read and are lost: {named[0]}",
+                self._now.wall,
+                "look at the templates and versions of Alertmanager",
+            )
+        )
+
+    def _tell(self, message: Message, level: int = 0) -> None:
+        self._told.append(message)
+        self._outbox += [OutboxMessage(message, channel, level) for channel in self._intake.listeners(message)]
+
+    def _note(
+        self,
+        kind: str,
+        target: str,
+        reason: str,
+        incident: str | None = None,
+        *,
+        action: str | None = None,
+        data: Mapping[str, object] | None = None,
+    ) -> None:
+        self._journal.append(
+            JournalEntry(
+                kind=kind,
+                target=target,
+                reason=reason,
+                at_wall=self._now.wall,
+                at_monotonic=self._now.monotonic,
+                incident_id=incident,
+                action=action,
+                data=data or {},
+            )
+        )
+
+
+def alert_of(stored: PendingTrip | Episode) -> Alert:
+    """Return the alert as far as it is kept."""
+    annotations = stored.annotations if isinstance(stored, PendingTrip) else {"summary": stored.summary}
+    return Alert(stored.fingerprint, stored.starts_ns, True, stored.labels, annotations)
+
+
+def incident_id(wall: float, number: int) -> str:
+    """
+    Return ``inc-YYYYMMDD-HHMMSS-xxxx`` (UTC). The suffix of incidents that alerts open begins with a letter, that of
+    the guard's own with a digit: they never meet.
+    """
+    stamp = datetime.datetime.fromtimestamp(wall, datetime.UTC)
+    return f"inc-{stamp:%Y%m%d-%H%M%S}-{0xA000 + number % 0x6000:04x}"
+
+
+def _level(severity: str) -> int:
+    return LEVEL_WORSE + RANK[severity]
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0

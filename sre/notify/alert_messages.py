@@ -1,0 +1,166 @@
+"""What alerts say to people: messages of the incidents that they open, worsen and end."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+from sre.actions import facts
+from sre.actions.types import Message
+from sre.notify.alert_records import AlertIncident
+from sre.notify.alerts import Alert
+from sre.notify.links import is_web_address
+
+ALERT_REASON = "alert"
+"""Reason of every incident that an alert opened; which one is the fact RULE."""
+SILENT_REASON = "pipeline_silent"
+HEARD_LATE = "heard late"
+NOT_LISTED = "alerts not listed"
+ALERTS = "alerts"
+
+FUTURE_SECONDS = 300.0
+"""A start so far ahead of our clock is mentioned: one of the clocks is wrong."""
+
+SCOPE_LABELS = ("engine", "pool", "model_name", "node", "instance", "gpu", "device", "target", "job")
+"""What tells a reader where; the first three that are there."""
+SCOPE_PARTS = 3
+LONGEST_SCOPE = 120
+LONGEST_SUMMARY = 300
+
+
+def scope_of(labels: Mapping[str, str]) -> str:
+    """Return where the alert is: ``engine sim-0, node n1``."""
+    parts = [f"{name.replace('model_name', 'model')} {labels[name]}" for name in SCOPE_LABELS if labels.get(name)]
+    return ", ".join(parts[:SCOPE_PARTS])[:LONGEST_SCOPE] or labels.get("alertname", "") or "an alert"
+
+
+def summary_of(alert: Alert) -> str:
+    """Return what the alert says of itself in one sentence."""
+    return (alert.annotations.get("summary") or f"{alert.name} fires").strip()[:LONGEST_SUMMARY]
+
+
+def age_text(seconds: float) -> str:
+    """Return a duration as people say it: ``45 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def alert_message(
+    event: str,
+    incident: AlertIncident,
+    alert: Alert,
+    *,
+    wall: float,
+    max_age_seconds: float,
+    done: str,
+    truncated: int = 0,
+    note: str = "",
+) -> Message:
+    """
+    Return what is told when ``alert`` opens ``incident`` ("open") or makes it worse ("escalate").
+
+    An alert that began longer than ``max_age_seconds`` ago is told as such.
+    """
+    age = wall - alert.starts_wall
+    late = age > max_age_seconds
+    summary = summary_of(alert)
+    if late:
+        summary = f"{summary} (began {age_text(age)} ago, heard only now)"
+    said = [
+        (facts.RULE, alert.name),
+        (facts.SEEN, alert.annotations.get("description", "")),
+        (facts.SINCE, f"{alert.starts_wall:.0f}"),
+        (facts.DONE, done),
+        (ALERTS, f"{incident.members} so far, joined by {incident.join_key}" if incident.members > 1 else ""),
+        (NOT_LISTED, f"{truncated} more in this notification (max_alerts at Alertmanager)" if truncated else ""),
+        (HEARD_LATE, f"{age_text(age)} after it began" if late else ""),
+        ("clock", f"begins {age_text(-age)} ahead of this machine's clock" if age < -FUTURE_SECONDS else ""),
+        (facts.MEANING, note),
+        (facts.RUNBOOK, _runbook(alert)),
+        (facts.DASHBOARD, _address(alert.annotations.get("dashboard_url", ""))),
+    ]
+    return Message(
+        incident_id=incident.id,
+        event=event,
+        severity=incident.severity,
+        scope=incident.scope,
+        reason=ALERT_REASON,
+        summary=summary,
+        at_wall=wall,
+        facts=tuple((name, value) for name, value in said if value),
+    )
+
+
+def ended_message(incident: AlertIncident, wall: float, why: str = "") -> Message:
+    """Return what is told when the last alert of ``incident`` ended; ``why``: it was not proven."""
+    lasted = age_text(max(0.0, wall - incident.opened_wall))
+    return Message(
+        incident_id=incident.id,
+        event="resolve",
+        severity="info",
+        scope=incident.scope,
+        reason=SILENT_REASON if incident.name == SILENT_REASON else ALERT_REASON,
+        summary=why or f"{incident.name} ended after {lasted}",
+        at_wall=wall,
+        facts=((facts.RULE, incident.name), ("alerts", str(incident.members))) if incident.members else (),
+    )
+
+
+def silent_message(incident: AlertIncident, wall: float, silent_seconds: float, timeout_seconds: float) -> Message:
+    """Return what is told when the heartbeat stays away."""
+    return Message(
+        incident_id=incident.id,
+        event="open",
+        severity="page",
+        scope=incident.scope,
+        reason=SILENT_REASON,
+        summary=f"no heartbeat from Prometheus and Alertmanager for {age_text(silent_seconds)}",
+        at_wall=wall,
+        facts=(
+            (facts.SINCE, f"{wall - silent_seconds:.0f}"),
+            (facts.MEANING, "alerts may fire and nobody is told; the guard's own rules go on"),
+            (facts.VALUE, f"{age_text(silent_seconds)}, limit {age_text(timeout_seconds)}"),
+            (facts.NEXT, "sre notify test --end-to-end"),
+        ),
+    )
+
+
+def once_message(name: str, severity: str, scope: str, summary: str, wall: float, next_: str) -> Message:
+    """Return a message that is told at most once an hour and has no end."""
+    stamp = datetime.datetime.fromtimestamp(wall, datetime.UTC)
+    return Message(
+        incident_id=f"{name}-{stamp:%Y%m%d-%H}",
+        event="blind",
+        severity=severity,
+        scope=scope,
+        reason=name,
+        summary=summary,
+        at_wall=wall,
+        facts=((facts.NEXT, next_),),
+    )
+
+
+def canary_message(identifier: str, wall: float) -> Message:
+    """Return what the channels are sent when a canary came through."""
+    return Message(
+        incident_id=f"canary-{identifier}",
+        event="test",
+        severity="info",
+        scope="sre notify test --end-to-end",
+        reason="test",
+        summary="A test message; nothing is wrong.",
+        at_wall=wall,
+    )
+
+
+def _runbook(alert: Alert) -> str:
+    """The alert's own link, or the command that shows our page of its name."""
+    given = alert.annotations.get("runbook_url", "")
+    if is_web_address(given):
+        return given
+    return f"sre runbook show {alert.name}" if f"/{alert.name}.md" in given and alert.name.isalnum() else ""
+
+
+def _address(text: str) -> str:
+    return text if is_web_address(text) else ""

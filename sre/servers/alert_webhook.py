@@ -1,0 +1,392 @@
+"""
+Where Alertmanager posts: POST /api/v1/alerts, GET /healthz, GET and POST /ack.
+
+What an answer means to Alertmanager decides which one is given. 2xx: it is on disk. 5xx: come again; for everything
+that may pass (a full disk, too much at once, a body that took too long). 4xx is never repeated, so it is given only to
+who may not post, and for what can never be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import html
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import aiohttp
+from aiohttp import web
+
+from sre.errors import StateError
+from sre.notify.alerts import Payload, PayloadError, parse
+from sre.servers.gate import Gate
+
+log = logging.getLogger("sre.webhook")
+
+PATH = "/api/v1/alerts"
+RETRY_AFTER_SECONDS = 5
+BODIES_AT_ONCE = 4
+"""Bodies held in memory at once, each of the largest size; smaller ones count for what they are."""
+PARSED_HERE_BYTES = 32 * 1024
+"""Larger bodies are parsed in a thread: a millisecond for so many bytes."""
+LINGER_SECONDS = 2.0
+"""A refused body is read and thrown away for so long, so that the refusal is read before the connection breaks."""
+LONGEST_FORM_BYTES = 4096
+BACKLOG = 512
+SHUTDOWN_SECONDS = 3.0
+"""Requests under way at the end may finish for so long."""
+
+OUTCOMES = (
+    "accepted",
+    "unauthorized",
+    "too_large",
+    "encoded",
+    "refused",
+    "busy",
+    "slow",
+    "unstored",
+    "too_many_connections",
+    "slow_headers",
+    "too_large_headers",
+    "broken_off",
+)
+"""How a request can end, as it is counted."""
+
+
+_BROKEN = (ConnectionError, web.RequestPayloadError, aiohttp.ClientError)
+"""What reading a body raises when its sender is gone or breaks HTTP."""
+
+
+class TakenIn(Protocol):
+    """What a notification came to."""
+
+    @property
+    def alerts(self) -> int: ...
+
+
+class Intake(Protocol):
+    """Takes notifications in; ``problem`` says why nothing can be written now."""
+
+    problem: str | None
+
+    async def take(self, payload: Payload) -> TakenIn:
+        """Return when it is on disk. Raises StateError when it is not; it may be sent again."""
+        ...
+
+
+class Acknowledger(Protocol):
+    """Checks a signed link and acknowledges an incident."""
+
+    def check(self, incident_id: str, token: str) -> str | None:
+        """Why the link opens nothing; None when it is good."""
+        ...
+
+    async def acknowledge(self, incident_id: str, token: str, by: str) -> str:
+        """Return in a sentence what became of it. Raises StateError when it cannot be written now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What opens the webhook. One of both is enough."""
+
+    token: str | None = None
+    basic: tuple[str, str] | None = None
+    """User and password."""
+
+    def fits(self, authorization: str) -> bool:
+        """Whether an Authorization header proves one of them; takes as long for a near miss as for any other."""
+        scheme, _, rest = authorization.partition(" ")
+        rest = rest.strip()
+        given = rest.encode("utf-8", "surrogateescape")
+        if scheme.lower() == "bearer" and self.token is not None:
+            return _same(given, self.token.encode())
+        if scheme.lower() == "basic" and self.basic is not None:
+            try:
+                shown = base64.b64decode(given, validate=True)
+            except (binascii.Error, ValueError):
+                return False
+            return _same(shown, ":".join(self.basic).encode())
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    body_bytes: int
+    seconds: float
+    """For the headers, and again for the body."""
+    connections: int
+
+
+class AlertWebhook:
+    """
+    The application and what it is bounded by.
+
+    Args:
+        counted: Told the outcome of each request.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        credentials: Credentials,
+        limits: Limits,
+        *,
+        counted: Callable[[str], None] = lambda _: None,
+        acknowledger: Acknowledger | None = None,
+    ) -> None:
+        self._intake, self._credentials, self._limits = intake, credentials, limits
+        self._counted, self._acknowledger = counted, acknowledger
+        self._room = BODIES_AT_ONCE * limits.body_bytes
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="webhook-parse")
+        self._gate: Gate | None = None
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self._explain])
+        app.router.add_post(PATH, self._post)
+        app.router.add_get("/healthz", self._healthy)
+        if self._acknowledger is not None:
+            app.router.add_get("/ack", self._ack_page)
+            app.router.add_post("/ack", self._ack)
+        return app
+
+    @contextlib.asynccontextmanager
+    async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """
+        Listen; yields the port.
+
+        Raises:
+            OSError: The port cannot be had.
+        """
+        # Compressed bodies are refused before they are unpacked: what is small on the wire is then small here.
+        runner = web.AppRunner(
+            self.app(),
+            access_log=None,
+            handle_signals=False,
+            auto_decompress=False,
+            lingering_time=LINGER_SECONDS,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        await runner.setup()
+        assert runner.server is not None
+        gate = Gate(
+            runner.server,
+            most_connections=self._limits.connections,
+            header_seconds=self._limits.seconds,
+            refused=self._counted,
+        )
+        self._gate = gate
+        handshake_seconds = None if tls is None else self._limits.seconds
+        server: asyncio.Server | None = None
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                gate, host, port, ssl=tls, ssl_handshake_timeout=handshake_seconds, backlog=BACKLOG
+            )
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            if server is not None:
+                server.close()
+            await runner.cleanup()
+            gate.close()
+            self._parser.shutdown(wait=False, cancel_futures=True)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _explain(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Every answer is said in a sentence; only who was accepted keeps the connection."""
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = _say(error.status, f"webhook: {error.reason}; post alerts to {PATH}")
+        except Exception:
+            # What is our mistake may work next time, and must not lose an alert.
+            log.exception("webhook: a request failed")
+            self._counted("unstored")
+            response = _later("webhook: failed; see the log")
+        if response.status != 200:
+            response.force_close()
+        elif self._gate is not None:
+            self._gate.answered(request.transport)
+        return response
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        if not self._credentials.fits(request.headers.get("Authorization", "")):
+            self._counted("unauthorized")
+            response = _say(401, "webhook: wrong or no credentials; see webhook.token in sre.yaml")
+            response.headers["WWW-Authenticate"] = 'Bearer realm="sre", Basic realm="sre"'
+            return response
+        if self._gate is not None:
+            self._gate.proven(request.transport)
+        if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+            self._counted("encoded")
+            return _say(415, "webhook: compressed bodies are not taken; send without Content-Encoding")
+        try:
+            body = await self._body(request)
+        except _TooLarge:
+            self._counted("too_large")
+            return _say(
+                413,
+                f"webhook: more than {self._limits.body_bytes} bytes; raise webhook.max_body_bytes, or set max_alerts"
+                " at Alertmanager",
+            )
+        except _NoRoom:
+            self._counted("busy")
+            return _later("webhook: too many bodies at once; come again")
+        except _BROKEN:
+            self._counted("broken_off")
+            return _later("webhook: the body broke off; come again")
+        except TimeoutError:
+            self._counted("slow")
+            return _later(f"webhook: no whole body within {self._limits.seconds:g} s; come again")
+        try:
+            payload = await self._parsed(body)
+        except PayloadError as error:
+            self._counted("refused")
+            log.error("webhook: a notification is refused and lost (%s): %s", error.refusal.value, error)
+            return _say(400, f"webhook: {error.refusal.value}: {error}")
+        finally:
+            self._room += len(body)
+            del body
+        try:
+            taken = await self._intake.take(payload)
+        except StateError as error:
+            self._counted("unstored")
+            return _later(f"webhook: not stored: {error}")
+        self._counted("accepted")
+        return web.json_response({"alerts": taken.alerts, "unreadable": len(payload.bad)})
+
+    async def _parsed(self, body: bytes) -> Payload:
+        if len(body) <= PARSED_HERE_BYTES:
+            return parse(body)
+        return await asyncio.get_running_loop().run_in_executor(self._parser, parse, body)
+
+    async def _body(self, request: web.Request) -> bytes:
+        """The body; its size is taken from the room, to be given back. Raises _TooLarge, _NoRoom, TimeoutError."""
+        limit = self._limits.body_bytes
+        length = request.content_length
+        if length is not None and length > limit:
+            raise _TooLarge
+        parts: list[bytes] = []
+        held = size = 0
+        try:
+            held = self._reserve(length or 0)
+            async with asyncio.timeout(self._limits.seconds):
+                while part := await request.content.readany():
+                    size += len(part)
+                    if size > limit:
+                        raise _TooLarge
+                    held += self._reserve(max(0, size - held))
+                    parts.append(part)
+        except BaseException:
+            self._room += held
+            raise
+        self._room += held - size
+        return b"".join(parts)
+
+    def _reserve(self, size: int) -> int:
+        if size > self._room:
+            raise _NoRoom
+        self._room -= size
+        return size
+
+    async def _healthy(self, request: web.Request) -> web.StreamResponse:
+        fine = self._intake.problem is None
+        return _say(200, "ok") if fine else _later("webhook: nothing can be stored now; see the guard's log")
+
+    # ---- acknowledging -----------------------------------------------------------------------------------------------
+
+    async def _ack_page(self, request: web.Request) -> web.StreamResponse:
+        """Shows a button and changes nothing: mail scanners and previews follow links."""
+        identifier, token = request.query.get("incident", ""), request.query.get("t", "")
+        problem = self._acknowledger.check(identifier, token) if self._acknowledger is not None else "no"
+        if problem is not None:
+            return _page(403, "Not acknowledged", f"<p>{html.escape(problem)}</p>")
+        form = (
+            f"<p>Acknowledge <b>{html.escape(identifier)}</b>: nobody else is called, and you take care of it.</p>"
+            f'<form method="post" action="/ack"><input type="hidden" name="incident" value="{html.escape(identifier)}">'
+            f'<input type="hidden" name="t" value="{html.escape(token)}">'
+            '<p><label>Your name <input name="by" maxlength="80" required></label>'
+            " <button>Acknowledge</button></p></form>"
+        )
+        return _page(200, "Acknowledge", form)
+
+    async def _ack(self, request: web.Request) -> web.StreamResponse:
+        if self._acknowledger is None:
+            return _say(404, "webhook: no acknowledging here")
+        if (request.content_length or 0) > LONGEST_FORM_BYTES:
+            return _page(413, "Not acknowledged", "<p>The form is too large.</p>")
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                raw = bytearray()
+                while part := await request.content.readany():
+                    raw += part
+                    if len(raw) > LONGEST_FORM_BYTES:
+                        return _page(413, "Not acknowledged", "<p>The form is too large.</p>")
+        except (TimeoutError, *_BROKEN):
+            return _later("webhook: no whole form in time")
+        fields = _form(bytes(raw))
+        identifier, token = fields.get("incident", ""), fields.get("t", "")
+        problem = self._acknowledger.check(identifier, token)
+        if problem is not None:
+            return _page(403, "Not acknowledged", f"<p>{html.escape(problem)}</p>")
+        try:
+            said = await self._acknowledger.acknowledge(identifier, token, fields.get("by", "").strip()[:80] or "link")
+        except StateError as error:
+            return _page(503, "Not acknowledged", f"<p>{html.escape(str(error))}. Try again in a moment.</p>")
+        return _page(200, "Acknowledged", f"<p>{html.escape(said)}</p>")
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _NoRoom(Exception):
+    pass
+
+
+def _same(given: bytes, wanted: bytes) -> bool:
+    """Compared as digests: the time tells nothing, not even a length."""
+    return hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(wanted).digest())
+
+
+def _form(raw: bytes) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(raw.decode("utf-8", "replace"), max_num_fields=10))
+    except ValueError:
+        return {}
+
+
+def _say(status: int, sentence: str) -> web.Response:
+    data: Any = {"ok" if status == 200 else "error": sentence}
+    return web.json_response(data, status=status, dumps=lambda d: json.dumps(d, sort_keys=True))
+
+
+def _later(sentence: str) -> web.Response:
+    response = _say(503, sentence)
+    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return response
+
+
+def _page(status: int, title: str, body: str) -> web.Response:
+    text = (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title></head><body><h1>{title}</h1>{body}</body></html>"
+    )
+    response = web.Response(status=status, text=text, content_type="text/html")
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["Content-Security-Policy"] = "default-src 'none'; form-action 'self'; frame-ancestors 'none'"
+    return response

@@ -1,0 +1,261 @@
+"""The webhook with real adapters: inside the guard, and by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sre.adapters.clock import SystemClock
+from sre.adapters.incident_files import IncidentFiles
+from sre.adapters.notifiers.process import AppriseSender
+from sre.adapters.notifiers.templates import load_templates
+from sre.adapters.processes import proc
+from sre.adapters.processes.lock import StackLock
+from sre.adapters.store import GuardStore
+from sre.adapters.store.alerts import AlertBook
+from sre.breaker.policy import policy_of
+from sre.clock import Clock
+from sre.control.ack_links import AckLinks
+from sre.control.acknowledgements import Acknowledgements
+from sre.control.alert_intake import AlertIntake, Hands, NoGuard
+from sre.control.delivery import Delivery
+from sre.control.notify_proof import Canaries
+from sre.errors import ConfigError, Refused
+from sre.notify.ack_token import SHORTEST_SECRET
+from sre.notify.alert_decide import Intake
+from sre.notify.alert_routes import Routes
+from sre.notify.escalation import told_of_acknowledgement
+from sre.notify.links import AckAddress, Links
+from sre.notify.renderer import Renderer
+from sre.redaction import Redact
+from sre.servers.alert_webhook import PATH, AlertWebhook, Credentials, Limits
+from sre.servers.exporter import Metrics
+from sre.servers.exporter_webhook import WebhookMetrics
+from sre.servers.gate import tls_context
+from sre.settings.models import Root
+from sre.settings.paths import StatePaths
+from sre.settings.secrets import resolve_secret
+from sre.settings.webhook import WebhookSettings
+
+log = logging.getLogger("sre.webhook")
+
+AGAIN_SECONDS = 5.0
+"""A port that is taken, a secret that is not there yet: looked for again after this."""
+
+
+def credentials_of(settings: WebhookSettings, environ: Mapping[str, str]) -> Credentials:
+    """Return what opens the webhook. Raises ConfigError when a secret cannot be had, or there is none."""
+    token = settings.token and resolve_secret(settings.token, "webhook.token", environ)
+    basic = None
+    if settings.basic_user is not None and settings.basic_password is not None:
+        basic = settings.basic_user, resolve_secret(settings.basic_password, "webhook.basic_password", environ)
+    if token is None and basic is None:
+        raise ConfigError(["webhook: anybody could page and trip: set token, or basic_user and basic_password"])
+    return Credentials(token, basic)
+
+
+def ack_secret_of(settings: WebhookSettings, environ: Mapping[str, str]) -> bytes | None:
+    """Return what signs links; None where none are wanted. Raises ConfigError when it cannot be had or is too short."""
+    if settings.ack_secret is None:
+        return None
+    secret = resolve_secret(settings.ack_secret, "webhook.ack_secret", environ).encode()
+    if len(secret) < SHORTEST_SECRET:
+        raise ConfigError([f"webhook.ack_secret: has {len(secret)} bytes; use at least {SHORTEST_SECRET}"])
+    return secret
+
+
+def webhook_secrets(settings: WebhookSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What is never to be written anywhere; what cannot be resolved is left out."""
+    found = []
+    for reference in (settings.token, settings.basic_password, settings.ack_secret):
+        if reference is not None:
+            with contextlib.suppress(ConfigError):
+                found.append(resolve_secret(reference, "secret", environ))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A webhook that is wired and does not listen yet."""
+
+    settings: WebhookSettings
+    intake: AlertIntake
+    metrics: WebhookMetrics
+    acknowledgements: Acknowledgements | None
+    clock: Clock
+
+    async def run(self, environ: Mapping[str, str]) -> None:
+        """Take in and serve until cancelled; what stands in the way of listening costs the webhook, not the guard."""
+        taking = asyncio.create_task(self.intake.run())
+        told = ""
+        try:
+            while True:
+                try:
+                    async with self.listening(environ):
+                        told = ""
+                        await asyncio.Event().wait()
+                except (ConfigError, OSError, ssl.SSLError) as error:
+                    sentence = _sentence(self.settings, error)
+                    if sentence != told:
+                        told = sentence
+                        log.error("%s; alerts are not taken in, it is tried again", sentence)
+                await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, environ: Mapping[str, str]) -> AsyncIterator[int]:
+        """Listen; yields the port. Raises ConfigError, OSError, ssl.SSLError."""
+        settings = self.settings
+        secret = ack_secret_of(settings, environ)
+        links = (
+            AckLinks(secret, self.acknowledgements, self.clock)
+            if secret is not None and self.acknowledgements is not None
+            else None
+        )
+        tls = None
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            tls = tls_context(settings.tls_certificate, settings.tls_key)
+        webhook = AlertWebhook(
+            self.intake,
+            credentials_of(settings, environ),
+            Limits(settings.max_body_bytes, settings.request_timeout_seconds, settings.max_connections),
+            counted=self.metrics.requested,
+            acknowledger=links,
+        )
+        async with webhook.serve(settings.host, settings.port, tls) as port:
+            self.metrics.listening = True
+            log.info("webhook: listening on %s port %d, path %s", settings.host, port, PATH)
+            try:
+                yield port
+            finally:
+                self.metrics.listening = False
+
+
+def make_webhook(
+    root: Root,
+    store: GuardStore | None,
+    hands: Hands,
+    clock: Clock,
+    metrics: Metrics,
+    *,
+    incidents: Path,
+    redact: Redact,
+    canaries: Canaries,
+    wake_delivery: Callable[[], None],
+    problem: str,
+    acknowledgements: Acknowledgements | None,
+) -> Webhook:
+    """Wire a webhook around ``store`` (None: there is none that can be trusted; ``problem`` says why)."""
+    policy = policy_of(root)
+    listener = WebhookMetrics(metrics)
+    intake = AlertIntake(
+        Intake(root.webhook, Routes(root.webhook), policy.listeners),
+        None if store is None else AlertBook(store),
+        hands,
+        clock,
+        listener,
+        IncidentFiles(incidents, redact=redact),
+        canaries=canaries,
+        wake_delivery=wake_delivery,
+        problem=problem,
+    )
+    listener.problem = lambda: intake.problem
+    return Webhook(root.webhook, intake, listener, acknowledgements, clock)
+
+
+def message_links(root: Root, environ: Mapping[str, str]) -> Links:
+    """Return where messages lead. A secret that cannot be had costs the link that acknowledges, and nothing else."""
+    webhook = root.webhook
+    address = None
+    if webhook.public_url:
+        try:
+            secret = ack_secret_of(webhook, environ)
+        except ConfigError as error:
+            log.error("%s; messages carry no link that acknowledges", error)
+            secret = None
+        if secret is not None:
+            address = AckAddress(webhook.public_url, secret, webhook.ack_seconds)
+    return Links(root.monitoring.runbook_base_url, root.monitoring.grafana_url, address)
+
+
+async def serve_webhook(
+    root: Root, paths: StatePaths, environ: Mapping[str, str], ready: Callable[[int], None]
+) -> None:
+    """
+    Serve the webhook by itself, and deliver what it queues, until SIGTERM or SIGINT.
+
+    Raises:
+        Refused: A guard has this state; or a route trips, which needs one.
+        ConfigError, OSError: It cannot listen.
+        StateError: The state cannot be had.
+    """
+    tripping = [route.name for route in root.webhook.routes if any(a.do == "trip" for a in route.actions)]
+    if tripping:
+        raise Refused(f"webhook: route {tripping[0]} trips, which needs a guard; set webhook.enabled and run the guard")
+    paths.create()
+    lock = StackLock(paths.run / "guard.lock")
+    if not lock.acquire():
+        raise Refused(
+            f"webhook: a guard with pid {lock.holder()} holds {paths.root}; set webhook.enabled: true, and it serves it"
+        )
+    try:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with contextlib.AsyncExitStack() as stack:
+            clock = SystemClock()
+            store = GuardStore.open(paths.guard_db, clock=clock, boot_id=proc.boot_id())
+            stack.callback(store.close)
+            sender = AppriseSender(environ)
+            if root.notify.channels:
+                await stack.enter_async_context(sender)
+            render = Renderer(root.notify, load_templates(root.notify), message_links(root, environ))
+            delivery = Delivery(store, root.notify, clock, sender, rng=random.Random(), render=render)
+            webhook = make_webhook(
+                root,
+                store,
+                NoGuard(),
+                clock,
+                Metrics(),
+                incidents=paths.incidents,
+                redact=lambda text: text,
+                canaries=Canaries(clock),
+                wake_delivery=delivery.wake,
+                problem="",
+                acknowledgements=Acknowledgements(
+                    store, told_of_acknowledgement(root.notify.channels), wake=delivery.wake
+                ),
+            )
+            sending = asyncio.create_task(delivery.run())
+            taking = asyncio.create_task(webhook.intake.run())
+            try:
+                async with webhook.listening(environ) as port:
+                    ready(port)
+                    await stop.wait()
+            finally:
+                taking.cancel()
+                await asyncio.gather(taking, return_exceptions=True)
+                await delivery.stop()
+                await sending
+    finally:
+        lock.release()
+
+
+def _sentence(settings: WebhookSettings, error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return "; ".join(error.problems)
+    if isinstance(error, ssl.SSLError):
+        return f"webhook.tls_certificate {settings.tls_certificate}: {error.reason or error}"
+    if isinstance(error, FileNotFoundError | PermissionError) and settings.tls_certificate is not None:
+        return f"webhook.tls_certificate: {error.strerror}"
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return f"webhook: {settings.host} port {settings.port}: {strerror or error}"

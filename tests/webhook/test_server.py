@@ -1,0 +1,263 @@
+"""The webhook over real HTTP: who may post, what is refused and how, and that nothing is slowed by what misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sre.actions.records import OutboxState
+from sre.notify.alert_records import Verdict
+from sre.servers.alert_webhook import PATH, Credentials
+from tests.webhook.live import BEARER, LIMITS, TOKEN, Receiver, receiver
+from tests.webhook.scenes import body, document, one
+
+
+@pytest.fixture
+async def webhook(tmp_path: Path) -> AsyncIterator[Receiver]:
+    async with receiver(tmp_path) as made:
+        yield made
+
+
+def stored(webhook: Receiver) -> int:
+    """Rows of everything that an alert leaves behind."""
+    with sqlite3.connect(webhook.store.path) as connection:
+        found = 0
+        for table in ("alert_episode", "alert_incident", "outbox", "journal"):
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                found += connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    connection.close()
+    return found
+
+
+# ---- who may ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_answered_200_is_on_disk(webhook: Receiver) -> None:
+    status, text = await webhook.post(body(one(node="n1")))
+    assert (status, json.loads(text)) == (200, {"alerts": 1, "unreadable": 0})
+    assert {row.state for row in webhook.store.outbox()} == {OutboxState.PENDING}
+    assert len(webhook.store.outbox()) == 2
+
+
+async def test_basic_credentials_open_it_too(webhook: Receiver) -> None:
+    good = base64.b64encode(b"prometheus:s3cret-password").decode()
+    assert (await webhook.post(body(one()), {"Authorization": f"Basic {good}"}))[0] == 200
+    assert (await webhook.post(body(one()), {"Authorization": f"bearer {TOKEN}"}))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Token {TOKEN}",
+        TOKEN,
+        "Basic !!!",
+        "Basic " + base64.b64encode(b"prometheus:").decode(),
+        "Basic " + base64.b64encode(b"prometheus").decode(),
+        "Bearer ÿþ",
+    ],
+)
+async def test_others_are_refused_and_nothing_is_stored(webhook: Receiver, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    status, text = await webhook.post(body(one()), headers)
+    assert status == 401
+    assert "webhook.token" in text
+    assert TOKEN not in text
+    assert stored(webhook) == 0
+    assert webhook.counts.requests == {"unauthorized": 1}
+
+
+def test_no_token_is_no_open_door() -> None:
+    assert not Credentials().fits("Bearer ")
+    assert not Credentials(basic=("u", "p")).fits("Bearer None")
+
+
+# ---- what can never be stored ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        (b"", "empty"),
+        (b"{", "not_json"),
+        (b"\xff\xfe", "not_utf8"),
+        (b"[]", "not_an_object"),
+        (b"[" * 100_000, "too_deep"),
+        (b'{"a":' * 100_000, "too_deep"),
+        (b"[" * 250_000, "too_many_parts"),
+        (b'{"version":"4","version":"4"}', "duplicate_key"),
+        (json.dumps(document(one(), version="3")).encode(), "wrong_version"),
+        (b'{"version":"4"}', "no_alerts"),
+        (b'{"version":"4","alerts":[{}]}', "no_readable_alert"),
+        (b'{"version":"4","alerts":[{"labels":{"a":"b"},"status":"firing","startsAt":"NaN"}]}', "no_readable_alert"),
+    ],
+)
+async def test_a_payload_that_never_can_be_stored_is_refused_by_name(webhook: Receiver, raw: bytes, named: str) -> None:
+    status, text = await webhook.post(raw)
+    assert status == 400
+    assert f"webhook: {named}:" in json.loads(text)["error"]
+    assert stored(webhook) == 0
+    assert (await webhook.post(body(one())))[0] == 200
+
+
+async def test_a_compressed_body_is_refused_before_it_is_unpacked(webhook: Receiver) -> None:
+    bomb = gzip.compress(b"0" * 20_000_000)
+    began = time.monotonic()
+    status, _ = await webhook.post(bomb, {**BEARER, "Content-Encoding": "gzip"})
+    assert status == 415
+    assert time.monotonic() - began < 1
+    assert stored(webhook) == 0
+
+
+async def test_a_body_of_ten_mebibytes_is_refused_whether_it_says_so_or_not(webhook: Receiver) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b"x" * 2**20
+
+    assert (await webhook.post(b"x" * 10 * 2**20))[0] == 413
+    status, text = await webhook.post(chunks())
+    assert status == 413
+    assert "webhook.max_body_bytes" in text
+    assert webhook.intake is not None
+    assert stored(webhook) == 0
+    assert (await webhook.post(body(one())))[0] == 200, "the room of what was refused is given back"
+
+
+async def test_other_paths_and_methods_say_where_to_post(webhook: Receiver) -> None:
+    answer = await webhook.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"404" in answer
+    assert PATH.encode() in answer
+    assert b"405" in await webhook.raw(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+
+# ---- what misbehaves, and the healthy beside it ----------------------------------------------------------------------
+
+
+def head(length: int, extra: str = "") -> bytes:
+    return (
+        f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n{extra}\r\n"
+    ).encode()
+
+
+async def test_headers_without_end_are_refused(webhook: Receiver) -> None:
+    flood = [b"POST / HTTP/1.1\r\nHost: x\r\n", *(b"X-%d: %s\r\n" % (n, b"y" * 4000) for n in range(50))]
+    assert b" 431 " in await webhook.raw(*flood)
+    assert b" 400 " in await webhook.raw(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 2000 + b"\r\n")
+    assert webhook.counts.requests["too_large_headers"] == 1
+
+
+async def test_slow_headers_and_slow_bodies_are_told_to_come_again(webhook: Receiver) -> None:
+    slow_head, slow_body, silent = await asyncio.gather(
+        webhook.raw(b"POST ", *[b"x"] * 7, pause=0.1),
+        webhook.raw(head(1000), *[b"x"] * 7, pause=0.1),
+        webhook.raw(),
+    )
+    assert b" 503 " in slow_head
+    assert b" 503 " in slow_body
+    assert b"Retry-After" in slow_body
+    assert silent == b"", "a connection opened in stock is closed without a word"
+    assert webhook.counts.requests["slow"] == webhook.counts.requests["slow_headers"] == 1
+
+
+async def test_a_body_that_breaks_off_stores_nothing(webhook: Receiver) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
+    writer.write(head(1000) + b'{"version"')
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert (await webhook.post(body(one())))[0] == 200
+    assert webhook.intake is not None
+
+
+async def test_nothing_that_misbehaves_slows_a_healthy_post(tmp_path: Path) -> None:
+    async with receiver(tmp_path) as webhook:
+        stop = asyncio.Event()
+
+        async def again(make: object) -> None:
+            while not stop.is_set():
+                await make()  # type: ignore[operator]
+
+        misbehaving = [
+            lambda: webhook.raw(),
+            lambda: webhook.raw(b"POST / HTTP/1.1\r\nX: ", b"y", pause=0.5),
+            lambda: webhook.raw(head(1000), b"{", pause=0.5),
+            lambda: webhook.post(b"x" * 5 * 2**20),
+            lambda: webhook.post(b"[" * 50_000),
+            lambda: webhook.post(body(one()), {"Authorization": "Bearer wrong"}),
+        ]
+        # More than there is room for; those that show no credentials make way.
+        tasks = [asyncio.create_task(again(make)) for make in misbehaving * 6]
+        await asyncio.sleep(0.3)
+        taken = []
+        for number in range(25):
+            began = time.monotonic()
+            status, text = await webhook.post(body(one(node=f"n{number}")))
+            taken.append(time.monotonic() - began)
+            assert status == 200, text
+        stop.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert sorted(taken)[len(taken) // 2] < 0.5, taken
+        assert max(taken) < 2.0, taken
+        assert webhook.counts.verdicts[Verdict.OPENED] == 25
+
+
+async def test_two_hundred_identical_posts_at_once_are_one_incident(tmp_path: Path) -> None:
+    limits = type(LIMITS)(LIMITS.body_bytes, 10.0, 256)
+    async with receiver(tmp_path, limits=limits) as webhook:
+        raw = body(one(node="n1"), one(node="n1", instance="i2"))
+        answers = await asyncio.gather(*(webhook.post(raw) for _ in range(200)))
+        assert {status for status, _ in answers} == {200}
+        rows = webhook.store.outbox()
+        assert sorted((row.channel, row.message.event) for row in rows) == [("mail", "open"), ("sms", "open")]
+        assert webhook.counts.verdicts == {Verdict.OPENED: 1, Verdict.JOINED: 1, Verdict.DUPLICATE: 398}
+
+
+# ---- a disk that refuses ---------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_means_come_again_and_ends_by_itself(webhook: Receiver) -> None:
+    assert (await webhook.post(body(one(node="n0"))))[0] == 200
+    connection = webhook.store._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages}")
+    storm = body(*(one(node=f"n{number}", annotations={"summary": "s" * 900}) for number in range(200)))
+    status, text = await webhook.post(storm)
+    assert status == 503
+    assert "disk is full" in text
+    assert webhook.counts.requests["unstored"] == 1
+    answer = await webhook.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b" 503 " in answer
+    assert str(webhook.folder).encode() not in answer
+    connection.execute("PRAGMA max_page_count=1073741823")
+    assert (await webhook.post(storm))[0] == 200
+    assert b" 200 " in await webhook.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+
+async def test_an_incident_has_a_folder_that_says_when_it_ended(webhook: Receiver) -> None:
+    await webhook.post(body(one(node="n1")))
+    await webhook.post(body(one(node="n1", status="resolved")))
+    for _ in range(2):
+        await webhook.intake.turn()
+    from sre.adapters.incident_files import IncidentFiles
+
+    files = IncidentFiles(webhook.folder / "incidents")
+    (name,) = files.list()
+    found = files.read(name)
+    assert found is not None
+    assert found.resolved
+    assert found.facts["reason"] == "VllmQueueGrowing"
