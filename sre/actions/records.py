@@ -83,13 +83,17 @@ class OutboxRow:
     severity: str = "page"
     """What decides how urgent it is: for the end of an incident, the incident's own."""
     waits_for: str = ""
-    """quiet_hours: their end. quiet_hours_over, digest: the next digest. by_hand: nothing, a person sent it."""
+    """
+    quiet_hours: their end. quiet_hours_over: nothing any more. gathering: what it is to tell, as a digest. by_hand:
+    nothing, a person sent it.
+    """
     digest: str | None = None
     """The digest that told it."""
     fallback_of: int | None = None
     """The message that another channel could not deliver."""
     fell_back: bool = False
     """Its channel's fallback was told."""
+    is_digest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

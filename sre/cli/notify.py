@@ -26,7 +26,8 @@ NO_CHANNELS = "no channel is configured: nobody is told of an incident; add one 
 WAITS_FOR = {
     "quiet_hours": "waits for the end of quiet hours",
     "quiet_hours_over": "waited for the end of quiet hours",
-    "digest": "waits for the next digest",
+    "gathering": "a digest that is being put together",
+    "by_hand": "sent again by hand",
 }
 
 

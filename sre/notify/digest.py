@@ -55,7 +55,8 @@ def digest_message(gathered: Gathered, why: Why, at_wall: float) -> Message:
     named = ", ".join(gathered.ids) + (f", and {left} more" if left > 0 else "")
     return Message(
         incident_id=name,
-        event="digest",
+        # Of nothing but ends it must not open anything at a paging service.
+        event="digest" if gathered.begun or gathered.escalated else "resolve",
         severity=gathered.worst,
         scope=f"{gathered.incidents} incidents",
         reason=why.value,
@@ -67,6 +68,20 @@ def digest_message(gathered: Gathered, why: Why, at_wall: float) -> Message:
             (facts.INCIDENTS, named),
             *((facts.TIMELINE, _line(message)) for message in gathered.sample),
         ),
+    )
+
+
+def digest_over_message(digest: Message, at_wall: float) -> Message:
+    """Return what ends a digest: every incident that it told of is over. Their own ends are not told one by one."""
+    return Message(
+        incident_id=digest.incident_id,
+        event="resolve",
+        severity="info",
+        scope=digest.scope,
+        reason=digest.reason,
+        summary=f"all incidents of {digest.incident_id} are over",
+        at_wall=at_wall,
+        facts=((facts.SINCE, f"{digest.at_wall:.0f}"),),
     )
 
 

@@ -102,9 +102,10 @@ def quiet_ranks(hours: QuietHours | None, wall: float) -> frozenset[int]:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """
-    One channel at one moment. A message is new until its first try; what quiet hours hold back is not counted.
+    One channel at one moment. A message is new until its first try.
 
-    Those that wait are counted up to a few: more does not matter.
+    Not counted is what quiet hours hold back, and the end of what the channel was told by itself: that goes out by
+    itself, and there is no more of it than beginnings. Those that wait are counted up to a few: more does not matter.
     """
 
     begun: int = 0
@@ -112,9 +113,7 @@ class Traffic:
     pages_begun: int = 0
     pages: int = 0
     others: int = 0
-    """New ones that are no pages, and no echoes."""
-    echoes: int = 0
-    """The end of what was told in a digest: told in a digest itself."""
+    """New ones that are no pages."""
     from_quiet_hours: int = 0
     """Of the others: those that waited for the end of quiet hours."""
     since_slot_seconds: float | None = None
@@ -126,7 +125,7 @@ class Take(enum.Enum):
 
     NOTHING = "nothing"
     PAGE = "page"  # the oldest page
-    OTHER = "other"  # the most urgent and oldest that is no page and no echo
+    OTHER = "other"  # the most urgent and oldest that is no page
     LAST = "last"  # the only one that waits
     DIGEST = "digest"  # all that wait, as one
 
@@ -155,7 +154,7 @@ def plan(traffic: Traffic, storm: Storm) -> Plan:
     Pages first, within a limit of their own; then the others within theirs; what is over a limit goes out together, at
     most once in ``storm.digest_seconds``: so nothing waits longer than that on a channel that works.
     """
-    waiting = traffic.pages + traffic.others + traffic.echoes
+    waiting = traffic.pages + traffic.others
     if not waiting:
         return Plan(Take.NOTHING, Why.NOTHING_WAITS)
     if traffic.pages and traffic.pages_begun < storm.max_messages:

@@ -1,22 +1,20 @@
 """
-What a channel is sent next, chosen by ``sre.notify.policy`` from what the outbox holds, and carried out on it.
+What a channel is sent next, chosen by ``sre.notify.policy`` from what the outbox holds.
 
 Every question here takes as long with ten thousand rows as with ten: each has an index of its own.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from sre.actions.records import OutboxRow
-from sre.actions.types import Message
+from sre.adapters.store import digests
 from sre.adapters.store.moment import Now
-from sre.adapters.store.outbox import COLUMNS, as_row, fold, resolved_opener
-from sre.notify.digest import IDS_NAMED, LINES_SHOWN, Gathered, digest_message
-from sre.notify.envelope import message_from_json, message_to_json
+from sre.adapters.store.outbox import fold, resolved_opener
+from sre.adapters.store.rows import COLUMNS, as_row
 from sre.notify.policy import (
     ALL_RANKS,
     MANY_IN_THE_MORNING,
@@ -31,8 +29,7 @@ from sre.notify.policy import (
 )
 
 AT_ONCE = ("", "quiet_hours_over")
-WAITING = (*AT_ONCE, "digest")
-"""What new messages may wait for when they may be taken; those that quiet hours hold are not among them."""
+"""What a new message may wait for when it may be taken; one that quiet hours hold is not among them."""
 
 NEW = "state IN ('held', 'pending') AND begun_boot IS NULL"
 AGAIN = "state IN ('held', 'pending', 'sending') AND begun_boot IS NOT NULL"
@@ -55,296 +52,209 @@ class Choice:
     plan: Plan
 
 
-def choose(
-    connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch, exclude: Collection[int] = ()
-) -> Choice:
+@dataclass(frozen=True, slots=True)
+class View:
+    """One channel at one moment, but for the rows ``exclude``."""
+
+    connection: sqlite3.Connection
+    now: Now
+    channel: str
+    quiet: Collection[int]
+    """Ranks that wait for the end of quiet hours."""
+    exclude: Collection[int]
+
+    def new(self, *, own_end: bool, ranks: Collection[int], waits_for: Sequence[str], limit: int) -> list[OutboxRow]:
+        """New messages that are due, most urgent and oldest first, at most ``limit``."""
+        found: list[OutboxRow] = []
+        for rank in sorted(set(ranks) - set(self.quiet)):
+            of_rank: list[OutboxRow] = []
+            for what in waits_for:
+                rows = self.connection.execute(
+                    f"SELECT {COLUMNS} FROM outbox WHERE channel = :channel AND {NEW} AND waits_for = :waits"
+                    f" AND own_end = :own_end AND rank = :rank AND {IS_DUE} AND {IN_ORDER} ORDER BY id LIMIT :limit",
+                    {
+                        "channel": self.channel,
+                        "waits": what,
+                        "own_end": int(own_end),
+                        "rank": rank,
+                        "boot": self.now.boot_id,
+                        "at": self.now.monotonic,
+                        "limit": limit + len(self.exclude),
+                    },
+                )
+                of_rank += [
+                    row for row in (as_row(columns, self.now) for columns in rows) if row.id not in self.exclude
+                ]
+            found += sorted(of_rank, key=lambda row: row.id)
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def again(self) -> OutboxRow | None:
+        """The next due message that was tried before. Quiet hours hold it, too, unless a person sent it."""
+        rows = self.connection.execute(
+            f"SELECT {COLUMNS} FROM outbox WHERE channel = :channel AND {AGAIN} AND {IS_DUE} AND {IN_ORDER}"
+            " ORDER BY rank, id",
+            {"channel": self.channel, "boot": self.now.boot_id, "at": self.now.monotonic},
+        )
+        for columns in rows:
+            row = as_row(columns, self.now)
+            if row.id not in self.exclude and (RANKS[row.severity] not in self.quiet or row.waits_for == "by_hand"):
+                return row
+        return None
+
+
+OTHER_RANKS = tuple(rank for rank in ALL_RANKS if rank != PAGE_RANK)
+
+
+def choose(view: View, dispatch: Dispatch) -> Choice:
     """
-    Return what ``channel`` is sent next, but none of ``exclude``.
+    Return what the channel is sent next.
 
     Due is what waits no longer: a back-off, a hold or a lease that ended, or any of an earlier boot.
     """
-    quiet = quiet_ranks(dispatch.quiet_hours, now.wall)
-    again = _again(connection, now, channel, quiet, exclude)
-    found = plan(_traffic(connection, now, channel, quiet, dispatch, exclude), dispatch.storm)
-    new = _new(connection, now, channel, quiet, found.take, exclude)
-    if again is None:
-        return Choice(new, found)
-    if found.take is Take.DIGEST and RANKS[again.severity] != PAGE_RANK:
-        return Choice(None, found)  # the digest is at most this old, and may hold pages
-    return Choice(again if new is None or _order(again) < _order(new) else new, found)
-
-
-def peek(
-    connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch, exclude: Collection[int] = ()
-) -> OutboxRow | None:
-    """Return what ``channel`` is sent next where nothing can be written: of a digest, its first message."""
-    chosen = choose(connection, now, channel, dispatch, exclude)
-    if chosen.row is None and chosen.plan.take is Take.DIGEST:
-        quiet = quiet_ranks(dispatch.quiet_hours, now.wall)
-        return _new(connection, now, channel, quiet, Take.LAST, exclude)
-    return chosen.row
-
-
-def has_work(
-    connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch, exclude: Collection[int] = ()
-) -> bool:
-    """Whether ``take`` has something to write."""
-    if hours_change(connection, now, channel, dispatch):
-        return True
-    chosen = choose(connection, now, channel, dispatch, exclude)
-    return chosen.row is not None or chosen.plan.take is Take.DIGEST
+    found = plan(_traffic(view, dispatch), dispatch.storm)
+    free = [row for row in (view.again(), *view.new(own_end=True, ranks=ALL_RANKS, waits_for=AT_ONCE, limit=1)) if row]
+    new = _planned(view, found.take)
+    if found.take is Take.DIGEST and not any(RANKS[row.severity] == PAGE_RANK for row in free):
+        return Choice(None, found)  # it may hold pages
+    return Choice(min((*free, *new), key=_order, default=None), found)
 
 
 def _order(row: OutboxRow) -> tuple[int, int]:
     return RANKS[row.severity], row.id
 
 
-def _again(
-    connection: sqlite3.Connection, now: Now, channel: str, quiet: Collection[int], exclude: Collection[int]
-) -> OutboxRow | None:
-    """The next due row that was tried before. Quiet hours hold it, too, unless a person sent it."""
-    rows = connection.execute(
-        f"SELECT {COLUMNS}, rank FROM outbox WHERE channel = :channel AND {AGAIN} AND {IS_DUE} AND {IN_ORDER}"
-        " ORDER BY rank, id",
-        {"channel": channel, "boot": now.boot_id, "at": now.monotonic},
-    )
-    for *columns, found_rank in rows:
-        row = as_row(columns, now)
-        if row.id not in exclude and (found_rank not in quiet or row.waits_for == "by_hand"):
-            return row
-    return None
+def _planned(view: View, take: Take) -> list[OutboxRow]:
+    ranks = {Take.PAGE: (PAGE_RANK,), Take.OTHER: OTHER_RANKS, Take.LAST: ALL_RANKS}.get(take)
+    return [] if ranks is None else view.new(own_end=False, ranks=ranks, waits_for=AT_ONCE, limit=1)
 
 
-def _new(
-    connection: sqlite3.Connection,
-    now: Now,
-    channel: str,
-    quiet: Collection[int],
-    take: Take,
-    exclude: Collection[int],
-) -> OutboxRow | None:
-    if take in (Take.NOTHING, Take.DIGEST):
-        return None
-    ranks = [PAGE_RANK] if take is Take.PAGE else [r for r in ALL_RANKS if r != PAGE_RANK or take is Take.LAST]
-    for wanted in ranks:
-        if wanted in quiet:
-            continue
-        found: list[OutboxRow] = []
-        for waits_for in WAITING if take is Take.LAST else AT_ONCE:
-            rows = connection.execute(
-                f"SELECT {COLUMNS} FROM outbox WHERE channel = :channel AND {NEW} AND waits_for = :waits"
-                f" AND rank = :rank AND {IS_DUE} AND {IN_ORDER} ORDER BY id LIMIT :limit",
-                {
-                    "channel": channel,
-                    "waits": waits_for,
-                    "rank": wanted,
-                    "boot": now.boot_id,
-                    "at": now.monotonic,
-                    "limit": len(exclude) + 1,
-                },
-            )
-            found += [row for row in (as_row(columns, now) for columns in rows) if row.id not in exclude][:1]
-        if found:
-            return min(found, key=_order)
-    return None
+def _traffic(view: View, dispatch: Dispatch) -> Traffic:
+    def waiting(ranks: Collection[int], waits_for: Sequence[str], most: int) -> int:
+        return len(view.new(own_end=False, ranks=ranks, waits_for=waits_for, limit=most))
 
-
-def _traffic(
-    connection: sqlite3.Connection,
-    now: Now,
-    channel: str,
-    quiet: Collection[int],
-    dispatch: Dispatch,
-    exclude: Collection[int],
-) -> Traffic:
-    def waiting(waits_for: str, ranks: Collection[int], most: int) -> int:
-        total = 0
-        for one in ranks:
-            if one in quiet:
-                continue
-            rows = connection.execute(
-                f"SELECT id FROM outbox WHERE channel = :channel AND {NEW} AND waits_for = :waits AND rank = :rank"
-                f" AND {IS_DUE} AND {IN_ORDER} LIMIT :limit",
-                {
-                    "channel": channel,
-                    "waits": waits_for,
-                    "rank": one,
-                    "boot": now.boot_id,
-                    "at": now.monotonic,
-                    "limit": most + len(exclude),
-                },
-            )
-            total += sum(row_id not in exclude for (row_id,) in rows)
-        return min(total, most)
-
-    others = [r for r in ALL_RANKS if r != PAGE_RANK]
-    morning = waiting("quiet_hours_over", others, MANY_IN_THE_MORNING + 1)
+    morning = waiting(OTHER_RANKS, ("quiet_hours_over",), MANY_IN_THE_MORNING + 1)
     seen = Traffic(
-        pages=sum(waiting(what, [PAGE_RANK], COUNTED) for what in AT_ONCE),
-        others=waiting("", others, COUNTED) + morning,
-        echoes=waiting("digest", ALL_RANKS, COUNTED),
+        pages=waiting((PAGE_RANK,), AT_ONCE, COUNTED),
+        others=waiting(OTHER_RANKS, ("",), COUNTED) + morning,
         from_quiet_hours=morning,
     )
-    if not seen.pages + seen.others + seen.echoes:
+    if not seen.pages and not seen.others:
         return seen
-    storm = dispatch.storm
-    begun, pages_begun = connection.execute(
-        "SELECT count(*), coalesce(sum(rank = 0), 0) FROM outbox WHERE channel = ? AND begun_boot = ? AND begun_at > ?",
-        (channel, now.boot_id, now.monotonic - storm.window_seconds),
+    storm, now = dispatch.storm, view.now
+    begun, pages_begun = view.connection.execute(
+        "SELECT count(*), coalesce(sum(rank = 0), 0) FROM outbox"
+        " WHERE channel = ? AND begun_boot = ? AND begun_at > ? AND own_end = 0",
+        (view.channel, now.boot_id, now.monotonic - storm.window_seconds),
     ).fetchone()
-    slot = connection.execute(
+    slot = view.connection.execute(
         "SELECT max(begun_at) FROM outbox WHERE channel = ? AND begun_boot = ? AND begun_at > ? AND slot = 1",
-        (channel, now.boot_id, now.monotonic - storm.digest_seconds),
+        (view.channel, now.boot_id, now.monotonic - storm.digest_seconds),
     ).fetchone()[0]
-    return Traffic(
+    return replace(
+        seen,
         begun=int(begun),
         pages_begun=int(pages_begun),
-        pages=seen.pages,
-        others=seen.others,
-        echoes=seen.echoes,
-        from_quiet_hours=seen.from_quiet_hours,
         since_slot_seconds=None if slot is None else now.monotonic - float(slot),
     )
 
 
-def hours_change(connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch) -> bool:
-    """Whether ``keep_hours`` has something to write."""
-    quiet = quiet_ranks(dispatch.quiet_hours, now.wall)
-    held, free = _hours(quiet)
-    found = connection.execute(
-        f"SELECT EXISTS (SELECT 1 FROM outbox WHERE channel = ?1 AND {NEW} AND waits_for = '' AND rank IN ({held}))"
+def view_of(
+    connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch, exclude: Collection[int]
+) -> View:
+    """Return ``channel`` as it is now."""
+    return View(connection, now, channel, quiet_ranks(dispatch.quiet_hours, now.wall), exclude)
+
+
+def peek(view: View, dispatch: Dispatch) -> OutboxRow | None:
+    """Return what the channel is sent next where nothing can be written: of a digest, its first message."""
+    chosen = choose(view, dispatch)
+    if chosen.row is None and chosen.plan.take is Take.DIGEST:
+        return next(iter(_planned(view, Take.LAST)), None)
+    return chosen.row
+
+
+def has_work(view: View, dispatch: Dispatch) -> bool:
+    """Whether ``take`` has something to write."""
+    if _hours_change(view) or digests.gathering(view.connection, view.channel) is not None:
+        return True
+    chosen = choose(view, dispatch)
+    return chosen.row is not None or chosen.plan.take is Take.DIGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What ``take`` found. ``gathering``: a digest is being put together; call again."""
+
+    row: OutboxRow | None = None
+    gathering: bool = False
+
+
+def take(view: View, dispatch: Dispatch) -> Taken:
+    """Return the row that the channel is sent next, and make the digest where that is the plan. In a transaction."""
+    connection, now, channel = view.connection, view.now, view.channel
+    _keep_hours(view)
+    digest = digests.gathering(connection, channel)
+    if digest is None:
+        chosen = choose(view, dispatch)
+        while chosen.row is not None and resolved_opener(connection, chosen.row):
+            # Its incident was resolved while a sender had it that never told how that ended.
+            fold(connection, chosen.row.message.incident_id, now)
+            chosen = choose(view, dispatch)
+        if chosen.plan.take is not Take.DIGEST or chosen.row is not None:
+            if chosen.row is not None and chosen.plan.take is Take.LAST:
+                connection.execute(
+                    "UPDATE outbox SET slot = 1 WHERE id = ? AND begun_boot IS NULL AND own_end = 0", (chosen.row.id,)
+                )
+            return Taken(chosen.row)
+        digest = digests.begin(connection, channel, chosen.plan.why, now)
+    ranks = [rank for rank in ALL_RANKS if rank not in view.quiet]
+    which = (
+        f"channel = :channel AND {NEW} AND waits_for IN ('', 'quiet_hours_over') AND own_end = 0"
+        f" AND rank IN ({','.join(map(str, ranks))}) AND {IS_DUE} AND {IN_ORDER}"
+    )
+    if digests.gather(connection, digest, which, now, view.exclude):
+        return Taken(gathering=True)
+    return Taken(digests.complete(connection, digest, now))
+
+
+def _hours_change(view: View) -> bool:
+    held, free = _hours(view.quiet)
+    found = view.connection.execute(
+        f"SELECT EXISTS (SELECT 1 FROM outbox WHERE channel = ?1 AND {NEW} AND waits_for = '' AND own_end IN (0, 1)"
+        f"  AND rank IN ({held}))"
+        f" OR EXISTS (SELECT 1 FROM outbox WHERE channel = ?1 AND {AGAIN} AND state != 'sending' AND waits_for = ''"
+        f"  AND rank IN ({held}))"
         f" OR EXISTS (SELECT 1 FROM outbox WHERE channel = ?1 AND {NEW} AND waits_for = 'quiet_hours'"
-        f" AND rank IN ({free}))",
-        (channel,),
+        f"  AND own_end IN (0, 1) AND rank IN ({free}))"
+        f" OR EXISTS (SELECT 1 FROM outbox WHERE channel = ?1 AND {AGAIN} AND waits_for = 'quiet_hours'"
+        f"  AND rank IN ({free}))",
+        (view.channel,),
     ).fetchone()
     return bool(found[0])
 
 
-def keep_hours(connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch) -> None:
+def _keep_hours(view: View) -> None:
     """
-    Mark what quiet hours hold, and let go what they held: from then on it is as old as a new message. Inside a
-    transaction.
+    Mark what quiet hours hold, and let go what they held: from then on it is as old as a new message. In a transaction.
     """
-    quiet = quiet_ranks(dispatch.quiet_hours, now.wall)
-    held, free = _hours(quiet)
-    connection.execute(
-        f"UPDATE outbox SET waits_for = 'quiet_hours' WHERE channel = ? AND {NEW} AND waits_for = ''"
-        f" AND rank IN ({held})",
-        (channel,),
-    )
-    connection.execute(
-        "UPDATE outbox SET waits_for = 'quiet_hours_over', created_at = ?, created_boot = ?"
-        f" WHERE channel = ? AND {NEW} AND waits_for = 'quiet_hours' AND rank IN ({free})",
-        (now.monotonic, now.boot_id, channel),
-    )
+    held, free = _hours(view.quiet)
+    for index, which in (("outbox_new", f"{NEW} AND own_end IN (0, 1)"), ("outbox_again", AGAIN)):
+        view.connection.execute(
+            f"UPDATE outbox INDEXED BY {index} SET waits_for = 'quiet_hours' WHERE channel = ? AND {which}"
+            f" AND state != 'sending' AND waits_for = '' AND rank IN ({held})",
+            (view.channel,),
+        )
+        view.connection.execute(
+            f"UPDATE outbox INDEXED BY {index} SET waits_for = 'quiet_hours_over', created_at = ?, created_boot = ?"
+            f" WHERE channel = ? AND {which} AND waits_for = 'quiet_hours' AND rank IN ({free})",
+            (view.now.monotonic, view.now.boot_id, view.channel),
+        )
 
 
 def _hours(quiet: Collection[int]) -> tuple[str, str]:
     """Ranks that wait now and those that do not, as SQL."""
-    held = ",".join(str(r) for r in ALL_RANKS if r in quiet)
-    free = ",".join(str(r) for r in ALL_RANKS if r not in quiet)
+    held = ",".join(str(rank) for rank in ALL_RANKS if rank in quiet)
+    free = ",".join(str(rank) for rank in ALL_RANKS if rank not in quiet)
     return held or "NULL", free or "NULL"
-
-
-def take(
-    connection: sqlite3.Connection, now: Now, channel: str, dispatch: Dispatch, exclude: Collection[int] = ()
-) -> tuple[OutboxRow, Plan] | None:
-    """
-    Return the row that ``channel`` is sent next, after making the digest where the plan says so. Inside a transaction.
-    """
-    keep_hours(connection, now, channel, dispatch)
-    chosen = choose(connection, now, channel, dispatch, exclude)
-    while chosen.row is not None and resolved_opener(connection, chosen.row):
-        # Its incident was resolved while a sender had it that never told how that ended.
-        fold(connection, chosen.row.message.incident_id, now)
-        chosen = choose(connection, now, channel, dispatch, exclude)
-    if chosen.row is not None:
-        if chosen.plan.take is Take.LAST:
-            connection.execute("UPDATE outbox SET slot = 1 WHERE id = ? AND begun_boot IS NULL", (chosen.row.id,))
-        return chosen.row, chosen.plan
-    if chosen.plan.take is Take.DIGEST:
-        return make_digest(connection, now, channel, dispatch, chosen.plan, exclude), chosen.plan
-    return None
-
-
-def make_digest(
-    connection: sqlite3.Connection,
-    now: Now,
-    channel: str,
-    dispatch: Dispatch,
-    why: Plan,
-    exclude: Collection[int] = (),
-) -> OutboxRow:
-    """Put everything new that waits for ``channel`` into one message; return that. Inside a transaction."""
-    ranks = ",".join(str(r) for r in ALL_RANKS if r not in quiet_ranks(dispatch.quiet_hours, now.wall))
-    taken = (
-        f"channel = :channel AND {NEW} AND waits_for IN ('', 'quiet_hours_over', 'digest') AND rank IN ({ranks})"
-        f" AND {IS_DUE} AND {IN_ORDER} AND id NOT IN (SELECT value FROM json_each(:exclude))"
-    )
-    values = {
-        "channel": channel,
-        "boot": now.boot_id,
-        "at": now.monotonic,
-        "exclude": json.dumps(list(exclude)),
-    }
-    number = connection.execute(
-        "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'outbox'"
-    ).fetchone()[0]
-    message = digest_message(_gathered(connection, taken, values, number), why.why, now.wall)
-    digest = connection.execute(
-        "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, boot_id, due_at,"
-        " created_wall, created_at, created_boot, slot) VALUES (?,?,?,0,?,?,?,'pending',?,?,?,?,?,1) RETURNING id",
-        (
-            message.incident_id,
-            message.event,
-            channel,
-            json.dumps(message_to_json(message)),
-            message.severity,
-            RANKS[message.severity],
-            now.boot_id,
-            now.monotonic,
-            now.wall,
-            now.monotonic,
-            now.boot_id,
-        ),
-    ).fetchall()[0][0]
-    connection.execute(
-        f"UPDATE outbox SET state = 'digested', digest_id = :digest WHERE {taken} AND id != :digest",
-        {**values, "digest": digest},
-    )
-    columns = connection.execute(f"SELECT {COLUMNS} FROM outbox WHERE id = ?", (digest,)).fetchone()
-    return as_row(columns, now)
-
-
-def _gathered(connection: sqlite3.Connection, taken: str, values: dict[str, object], number: int) -> Gathered:
-    counts = connection.execute(
-        "SELECT sum(event NOT IN ('escalate', 'acknowledge', 'resolve')), sum(event IN ('escalate', 'acknowledge')),"
-        " sum(event = 'resolve'), count(DISTINCT incident_id), min(rank), min(created_wall), max(created_wall)"
-        f" FROM outbox WHERE {taken}",
-        values,
-    ).fetchone()
-    begun, escalated, ended, incidents, worst, first_wall, last_wall = counts
-    ids = connection.execute(
-        f"SELECT incident_id FROM outbox WHERE {taken} GROUP BY incident_id"
-        f" ORDER BY min(rank), min(id) LIMIT {IDS_NAMED}",
-        values,
-    )
-    sample = connection.execute(
-        f"SELECT payload FROM outbox WHERE {taken} ORDER BY rank, id LIMIT {LINES_SHOWN}", values
-    )
-    return Gathered(
-        number=number,
-        begun=int(begun),
-        escalated=int(escalated),
-        ended=int(ended),
-        incidents=int(incidents),
-        worst=next(name for name, value in RANKS.items() if value == worst),
-        first_wall=float(first_wall),
-        last_wall=float(last_wall),
-        ids=[str(name) for (name,) in ids],
-        sample=[_message(payload) for (payload,) in sample],
-    )
-
-
-def _message(payload: str) -> Message:
-    return message_from_json(json.loads(payload))

@@ -13,34 +13,21 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
-from sre.actions import facts
-from sre.actions.records import OutboxLoad, OutboxMessage, OutboxRow, OutboxState
+from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
 from sre.actions.types import Message
 from sre.adapters.store import incidents
-from sre.adapters.store.moment import Now as Now
+from sre.adapters.store.moment import Now
+from sre.notify.digest import digest_over_message
 from sre.notify.envelope import message_from_json, message_to_json
 from sre.notify.escalation import FIRST_LEVEL
-from sre.notify.policy import RANKS, rank_of
+from sre.notify.policy import rank_of
 
 FINISHED_KEPT = 50_000
 """Sent, superseded and digested rows kept: they answer "was somebody told?"."""
 
-COLUMNS = (
-    "id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error, created_wall, created_at,"
-    " created_boot, sent_wall, severity, waits_for, fallback_of, fell_back,"
-    " (SELECT d.incident_id FROM outbox d WHERE d.id = outbox.digest_id)"
-)
-
 LONGEST_ERROR = 2_000
 """Characters kept of what a provider said."""
-
-LONGEST_REASON = 200
-"""Characters of it that the fallback's message repeats."""
-
-FALLBACKS_AT_ONCE = 500
-"""Messages of a channel that is down which go to its fallback in one transaction; the next failure takes the next."""
 
 OF_THE_INCIDENT = ("resolve", "acknowledge")
 """Events whose own severity is "info": how urgent they are is a matter of their incident."""
@@ -54,12 +41,24 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
     one is more urgent, it becomes the second.
     """
     for item in messages:
-        message = item.message
-        severity = (
-            incidents.severity_of(connection, message.incident_id) if message.event in OF_THE_INCIDENT else None
-        ) or message.severity
+        message, severity, own_end = item.message, item.message.severity, 0
+        if message.event in OF_THE_INCIDENT:
+            opener = connection.execute(
+                "SELECT state, digest_id, begun_boot, severity FROM outbox"
+                " WHERE incident_id = ? AND event IN ('open', 'digest') AND channel = ?",
+                (message.incident_id, item.channel),
+            ).fetchone()
+            if opener is not None and opener[0] == "digested":
+                _end_in_digest(connection, item, int(opener[1]), now)
+                continue
+            own_end = int(opener is not None and opener[2] is not None)
+            severity = (
+                incidents.severity_of(connection, message.incident_id)
+                or (opener[3] if opener is not None else None)
+                or severity
+            )
         connection.execute(
-            "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, waits_for,"
+            "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, own_end,"
             " boot_id, due_at, created_wall, created_at, created_boot) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
             " ON CONFLICT (incident_id, event, channel, level) DO UPDATE SET payload = excluded.payload,"
             "  severity = excluded.severity, rank = excluded.rank, waits_for = ''"
@@ -73,7 +72,7 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
                 severity,
                 rank_of(severity),
                 "held" if item.hold_seconds > 0 else "pending",
-                "digest" if _told_in_a_digest(connection, item) else "",
+                own_end,
                 now.boot_id,
                 now.monotonic + max(0.0, item.hold_seconds),
                 now.wall,
@@ -87,15 +86,42 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
         fold(connection, incident_id, now)
 
 
-def _told_in_a_digest(connection: sqlite3.Connection, item: OutboxMessage) -> bool:
-    """Whether this is the end of what this channel was told in a digest: then a digest tells it too."""
-    if item.message.event not in OF_THE_INCIDENT:
-        return False
-    found = connection.execute(
-        "SELECT 1 FROM outbox WHERE incident_id = ? AND event = 'open' AND channel = ? AND state = 'digested'",
-        (item.message.incident_id, item.channel),
-    ).fetchone()
-    return found is not None
+def _end_in_digest(connection: sqlite3.Connection, item: OutboxMessage, digest: int, now: Now) -> None:
+    """
+    What a digest told of a beginning is told of the end: with the last of its incidents, once for all. Until then the
+    end of one counts as told.
+    """
+    message = item.message
+    if message.event != "resolve":
+        return
+    queued = connection.execute(
+        "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, boot_id, due_at,"
+        " created_wall, created_at, created_boot, digest_id)"
+        " SELECT ?, ?, ?, ?, ?, severity, rank, 'digested', ?, ?, ?, ?, ?, id FROM outbox WHERE id = ?"
+        " ON CONFLICT (incident_id, event, channel, level) DO NOTHING",
+        (
+            message.incident_id,
+            message.event,
+            item.channel,
+            item.level,
+            json.dumps(message_to_json(message)),
+            now.boot_id,
+            now.monotonic,
+            now.wall,
+            now.monotonic,
+            now.boot_id,
+            digest,
+        ),
+    ).rowcount
+    if not queued:
+        return
+    left = connection.execute(
+        "UPDATE outbox SET open_left = open_left - 1 WHERE id = ? AND open_left > 0 RETURNING open_left, payload",
+        (digest,),
+    ).fetchall()
+    if left and left[0][0] == 0:
+        over = digest_over_message(message_from_json(json.loads(left[0][1])), now.wall)
+        enqueue(connection, [OutboxMessage(over, item.channel)], now)
 
 
 def _keep_together(connection: sqlite3.Connection, incident_id: str) -> None:
@@ -111,7 +137,7 @@ def _keep_together(connection: sqlite3.Connection, incident_id: str) -> None:
 FOLDABLE = """
 SELECT o.id, o.event, o.payload, o.fallback_of, r.id FROM outbox o JOIN outbox r
   ON r.incident_id = o.incident_id AND r.channel = o.channel AND r.event = 'resolve'
-WHERE o.incident_id = ? AND o.event IN ('open', 'escalate', 'acknowledge')
+WHERE o.incident_id = ? AND o.event IN ('open', 'escalate', 'acknowledge', 'digest')
   AND (o.state IN ('held', 'pending') OR (o.state = 'sending' AND (o.boot_id != ? OR o.due_at <= ?)))
 ORDER BY o.id
 """
@@ -124,7 +150,7 @@ def fold(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
     """
     rows = connection.execute(FOLDABLE, (incident_id, now.boot_id, now.monotonic)).fetchall()
     for opener, event, payload, _, resolver in rows:
-        if event == "open":
+        if event in ("open", "digest"):
             connection.execute(
                 "UPDATE outbox SET opened = ? WHERE id = ? AND state IN ('held', 'pending', 'sending')",
                 (payload, resolver),
@@ -135,7 +161,7 @@ def fold(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
 
 def resolved_opener(connection: sqlite3.Connection, row: OutboxRow) -> bool:
     """Whether ``row`` opens an incident on a channel that has its "resolve" message too: ``fold`` takes it."""
-    if row.message.event not in ("open", "escalate", "acknowledge"):
+    if row.message.event not in ("open", "escalate", "acknowledge", "digest"):
         return False
     found = connection.execute(
         "SELECT 1 FROM outbox WHERE incident_id = ? AND event = 'resolve' AND channel = ?",
@@ -201,64 +227,6 @@ def finish(
     return bool(done)
 
 
-def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason: str, now: Now) -> bool:
-    """
-    Queue what ``row_id`` says for ``channel``, too; False if that channel has it, or has all of it. Inside a
-    transaction. The message says which channel it comes from and why.
-    """
-    row = select(connection, now, row_id=row_id, limit=1)[0]
-    connection.execute("UPDATE outbox SET fell_back = 1 WHERE id = ?", (row_id,))
-    if row.message.event == "digest" and not _misses_some(connection, row_id, channel):
-        return False
-    queued = connection.execute(
-        "INSERT INTO outbox (incident_id, event, channel, level, payload, opened, severity, rank, state, boot_id,"
-        " due_at, created_wall, created_at, created_boot, fallback_of)"
-        " SELECT incident_id, event, ?, level, ?, opened, severity, rank, 'pending', ?, ?, ?, ?, ?, id"
-        " FROM outbox WHERE id = ?"
-        " ON CONFLICT (incident_id, event, channel, level) DO NOTHING",
-        (
-            channel,
-            json.dumps(message_to_json(_instead(row.message, row.channel, reason))),
-            now.boot_id,
-            now.monotonic,
-            now.wall,
-            now.monotonic,
-            now.boot_id,
-            row_id,
-        ),
-    ).rowcount
-    if queued:
-        fold(connection, row.message.incident_id, now)
-    return bool(queued)
-
-
-def fall_back_all(connection: sqlite3.Connection, down: str, channel: str, reason: str, now: Now) -> int:
-    """Queue for ``channel`` what waits for the channel ``down``, quiet hours aside; return how many."""
-    waiting = connection.execute(
-        "SELECT id FROM outbox WHERE channel = ? AND state IN ('held', 'pending', 'sending') AND fell_back = 0"
-        " AND waits_for != 'quiet_hours' AND (state != 'held' OR boot_id != ? OR due_at <= ?)"
-        " ORDER BY rank, id LIMIT ?",
-        (down, now.boot_id, now.monotonic, FALLBACKS_AT_ONCE),
-    ).fetchall()
-    return sum(fall_back(connection, row_id, channel, reason, now) for (row_id,) in waiting)
-
-
-def _misses_some(connection: sqlite3.Connection, digest: int, channel: str) -> bool:
-    """Whether something that a digest tells was not queued for ``channel`` by itself."""
-    found = connection.execute(
-        "SELECT 1 FROM outbox o WHERE o.digest_id = ? AND NOT EXISTS (SELECT 1 FROM outbox t WHERE"
-        " t.incident_id = o.incident_id AND t.event = o.event AND t.channel = ? AND t.level = o.level) LIMIT 1",
-        (digest, channel),
-    ).fetchone()
-    return found is not None
-
-
-def _instead(message: Message, channel: str, reason: str) -> Message:
-    why = " ".join(reason.split())
-    why = why if len(why) <= LONGEST_REASON else why[: LONGEST_REASON - 3] + "..."
-    return replace(message, facts=((facts.INSTEAD_OF, f"{channel}: {why}" if why else channel), *message.facts))
-
-
 def hush(connection: sqlite3.Connection, incident_id: str) -> int:
     """Somebody acknowledged it: supersede what was queued because nobody did. Inside a transaction."""
     return connection.execute(
@@ -274,8 +242,8 @@ def incidents_of_digest(connection: sqlite3.Connection, digest: str) -> tuple[st
     asked = [digest]
     for name in asked:  # grows meanwhile
         rows = connection.execute(
-            "SELECT DISTINCT o.incident_id, o.event = 'digest' FROM outbox o JOIN outbox d ON d.id = o.digest_id"
-            " WHERE d.incident_id = ? AND d.event = 'digest'",
+            "SELECT DISTINCT o.incident_id, o.incident_id IN (SELECT incident_id FROM outbox WHERE is_digest)"
+            " FROM outbox d JOIN outbox o ON o.digest_id = d.id WHERE d.incident_id = ? AND d.is_digest",
             (name,),
         )
         for incident_id, is_digest in rows:
@@ -286,10 +254,20 @@ def incidents_of_digest(connection: sqlite3.Connection, digest: str) -> tuple[st
     return tuple(found)
 
 
+def opening(connection: sqlite3.Connection, name: str) -> Message | None:
+    """Return what began an incident, or the message of a digest."""
+    row = incidents.one(connection, name)
+    if row is not None:
+        return row.opening
+    found = connection.execute("SELECT payload FROM outbox WHERE incident_id = ? AND is_digest", (name,)).fetchone()
+    return None if found is None else message_from_json(json.loads(found[0]))
+
+
 def channels_told(connection: sqlite3.Connection, incident_id: str, among: Collection[str]) -> list[str]:
-    """Return which of ``among`` were to be told of an incident."""
+    """Return which of ``among`` were to be told of an incident, or of a digest."""
     rows = connection.execute(
-        "SELECT DISTINCT channel FROM outbox WHERE incident_id = ? AND event IN ('open', 'escalate')", (incident_id,)
+        "SELECT DISTINCT channel FROM outbox WHERE incident_id = ? AND event IN ('open', 'escalate', 'digest')",
+        (incident_id,),
     )
     return [str(channel) for (channel,) in rows if channel in among]
 
@@ -329,7 +307,8 @@ def retry(connection: sqlite3.Connection, row_id: int, now: Now) -> bool:
         connection.execute(
             "UPDATE outbox SET state = 'pending', waits_for = 'by_hand', attempts = 0, boot_id = ?, due_at = ?,"
             " created_at = ?, created_boot = ?, fell_back = 0, begun_at = coalesce(begun_at, ?),"
-            " begun_boot = coalesce(begun_boot, ?) WHERE id = ? AND state IN ('held', 'pending', 'dead')",
+            " begun_boot = coalesce(begun_boot, ?) WHERE id = ? AND state IN ('held', 'pending', 'dead')"
+            " AND waits_for != 'gathering'",
             (now.boot_id, now.monotonic, now.monotonic, now.boot_id, now.monotonic, now.boot_id, row_id),
         ).rowcount
         == 1
@@ -341,7 +320,8 @@ def drop(connection: sqlite3.Connection, row_id: int) -> bool:
     return (
         connection.execute(
             "UPDATE outbox SET state = 'superseded', last_error = coalesce(last_error || '; ', '') || 'dropped by hand'"
-            " WHERE id = ? AND state IN ('held', 'pending', 'dead')",
+            " WHERE id = ? AND state IN ('held', 'pending', 'dead')"
+            " AND waits_for != 'gathering'",
             (row_id,),
         ).rowcount
         == 1
@@ -361,79 +341,7 @@ def prune(connection: sqlite3.Connection, *, keep: int = FINISHED_KEPT) -> int:
         return 0
     return connection.execute(
         "DELETE FROM outbox WHERE state IN ('sent', 'superseded', 'digested') AND id <= ?"
-        " AND (digest_id IS NULL OR digest_id NOT IN (SELECT d.id FROM outbox d WHERE d.event = 'digest'"
+        " AND (digest_id IS NULL OR digest_id NOT IN (SELECT d.id FROM outbox d WHERE d.is_digest"
         " AND d.state IN ('held', 'pending', 'sending', 'dead')))",
         last,
     ).rowcount
-
-
-def select(
-    connection: sqlite3.Connection,
-    now: Now,
-    *,
-    states: Collection[OutboxState] | None = None,
-    incident_id: str | None = None,
-    row_id: int | None = None,
-    digest: str | None = None,
-    limit: int,
-) -> list[OutboxRow]:
-    """Return the newest ``limit`` rows that match, oldest first."""
-    clauses, args = ["1"], []
-    if states is not None:
-        clauses.append(f"state IN ({','.join('?' * len(states))})")
-        args += [state.value for state in states]
-    if incident_id is not None:
-        clauses.append("incident_id = ?")
-        args.append(incident_id)
-    if row_id is not None:
-        clauses.append("id = ?")
-        args.append(str(row_id))
-    if digest is not None:
-        clauses.append("digest_id IN (SELECT d.id FROM outbox d WHERE d.incident_id = ? AND d.event = 'digest')")
-        args.append(digest)
-    rows = connection.execute(
-        f"SELECT {COLUMNS} FROM outbox WHERE {' AND '.join(clauses)} ORDER BY id DESC LIMIT ?", (*args, limit)
-    )
-    return [as_row(columns, now) for columns in reversed(rows.fetchall())]
-
-
-def load(connection: sqlite3.Connection, now: Now) -> list[OutboxLoad]:
-    """Return what waits and what is dead, per channel."""
-    rows = connection.execute(
-        "SELECT channel, sum(waiting), sum(dead), max(age) FROM ("
-        " SELECT channel, count(*) AS waiting, 0 AS dead, max(CASE WHEN waits_for != 'quiet_hours' THEN"
-        "  CASE WHEN created_boot = ? THEN ? - created_at ELSE ? - created_wall END END) AS age"
-        "  FROM outbox WHERE state IN ('held', 'pending', 'sending') GROUP BY channel"
-        " UNION ALL SELECT channel, 0, count(*), NULL FROM outbox WHERE state = 'dead' GROUP BY channel"
-        ") GROUP BY channel ORDER BY channel",
-        (now.boot_id, now.monotonic, now.wall),
-    )
-    return [OutboxLoad(str(channel), int(pending), int(dead), oldest) for channel, pending, dead, oldest in rows]
-
-
-def as_row(columns: Sequence[object], now: Now) -> OutboxRow:
-    """Return a row of ``COLUMNS`` as a value. Raises ValueError when its payload is not ours."""
-    (row_id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error) = columns[:10]
-    created_wall, created_at, created_boot, sent_wall, severity, waits_for, fallback_of, fell_back, digest = columns[
-        10:
-    ]
-    same_boot = created_boot == now.boot_id
-    return OutboxRow(
-        id=int(str(row_id)),
-        message=message_from_json(json.loads(str(payload))),
-        opened=None if opened is None else message_from_json(json.loads(str(opened))),
-        channel=str(channel),
-        level=int(str(level)),
-        state=OutboxState(state),
-        attempts=int(str(attempts)),
-        due_in_seconds=float(str(due_at)) - now.monotonic if boot_id == now.boot_id else 0.0,
-        last_error=None if last_error is None else str(last_error),
-        created_wall=float(str(created_wall)),
-        age_seconds=now.monotonic - float(str(created_at)) if same_boot else now.wall - float(str(created_wall)),
-        sent_wall=None if sent_wall is None else float(str(sent_wall)),
-        severity=str(severity) if severity in RANKS else "ticket",
-        waits_for=str(waits_for),
-        digest=None if digest is None else str(digest),
-        fallback_of=None if fallback_of is None else int(str(fallback_of)),
-        fell_back=bool(fell_back),
-    )

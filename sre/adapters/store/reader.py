@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,10 @@ from sre.actions.records import IncidentRow, JournalRow, OutboxLoad, OutboxRow, 
 from sre.adapters.store import dispatch as dispatching
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
-from sre.adapters.store import outbox as outbox_table
+from sre.adapters.store import rows as rows_table
 from sre.adapters.store import schema
 from sre.adapters.store.moment import Now
+from sre.adapters.store.turns import Turns
 from sre.clock import Clock
 from sre.errors import StateError
 from sre.notify.policy import Dispatch
@@ -39,7 +39,7 @@ class StoreReader:
         self._connection = connection
         self._clock = clock
         self._boot_id = boot_id
-        self._turn = threading.Lock()
+        self._turn = Turns()
 
     @classmethod
     def open_readonly(cls, path: Path, *, clock: Clock, boot_id: str) -> StoreReader:
@@ -128,13 +128,13 @@ class StoreReader:
             digest: Only what the digest of this id tells.
         """
         with self._reading() as connection:
-            return outbox_table.select(
+            return rows_table.select(
                 connection, self._now(), states=states, incident_id=incident_id, digest=digest, limit=limit
             )
 
     def outbox_row(self, row_id: int) -> OutboxRow | None:
         with self._reading() as connection:
-            rows = outbox_table.select(connection, self._now(), row_id=row_id, limit=1)
+            rows = rows_table.select(connection, self._now(), row_id=row_id, limit=1)
         return rows[0] if rows else None
 
     def outbox_counts(self) -> dict[OutboxState, int]:
@@ -149,7 +149,7 @@ class StoreReader:
         """What waits and what is dead per channel that has any."""
         now = self._now()
         with self._reading() as connection:
-            return outbox_table.load(connection, now)
+            return rows_table.load(connection, now)
 
     def incident(self, incident_id: str) -> IncidentRow | None:
         """What was told of an incident, and who acknowledged it; None if nothing was told."""
@@ -175,8 +175,8 @@ class StoreReader:
         """
         with self._reading() as connection:
             now = self._now()
-            found = (dispatching.peek(connection, now, channel, dispatch, exclude) for channel in channels)
-            return [row for row in found if row is not None]
+            views = (dispatching.view_of(connection, now, channel, dispatch, exclude) for channel in channels)
+            return [row for view in views if (row := dispatching.peek(view, dispatch)) is not None]
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic(), self._clock.wall(), self._boot_id)

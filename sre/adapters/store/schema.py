@@ -50,14 +50,16 @@ CREATE TABLE outbox (
   level INTEGER NOT NULL, payload TEXT NOT NULL, opened TEXT, severity TEXT NOT NULL, rank INTEGER NOT NULL,
   state TEXT NOT NULL
     CHECK (state IN ('held', 'pending', 'sending', 'sent', 'dead', 'superseded', 'digested')),
-  waits_for TEXT NOT NULL DEFAULT '' CHECK (waits_for IN ('', 'quiet_hours', 'quiet_hours_over', 'digest', 'by_hand')),
+  waits_for TEXT NOT NULL DEFAULT ''
+    CHECK (waits_for IN ('', 'quiet_hours', 'quiet_hours_over', 'gathering', 'by_hand')),
   attempts INTEGER NOT NULL DEFAULT 0, boot_id TEXT NOT NULL, due_at REAL NOT NULL, lease_owner TEXT, last_error TEXT,
   created_wall REAL NOT NULL, created_at REAL NOT NULL, created_boot TEXT NOT NULL,
-  begun_at REAL, begun_boot TEXT, slot INTEGER NOT NULL DEFAULT 0,
-  digest_id INTEGER, fallback_of INTEGER, fell_back INTEGER NOT NULL DEFAULT 0, sent_wall REAL,
+  begun_at REAL, begun_boot TEXT, slot INTEGER NOT NULL DEFAULT 0, own_end INTEGER NOT NULL DEFAULT 0,
+  is_digest INTEGER NOT NULL DEFAULT 0, open_left INTEGER, digest_id INTEGER, fallback_of INTEGER,
+  fell_back INTEGER NOT NULL DEFAULT 0, sent_wall REAL,
   UNIQUE (incident_id, event, channel, level));
 CREATE INDEX outbox_open ON outbox (state, channel, id) WHERE state IN ('held', 'pending', 'sending');
-CREATE INDEX outbox_new ON outbox (channel, waits_for, rank, id)
+CREATE INDEX outbox_new ON outbox (channel, waits_for, own_end, rank, id)
   WHERE state IN ('held', 'pending') AND begun_boot IS NULL;
 CREATE INDEX outbox_again ON outbox (channel, rank, id)
   WHERE state IN ('held', 'pending', 'sending') AND begun_boot IS NOT NULL;
@@ -65,6 +67,7 @@ CREATE INDEX outbox_begun ON outbox (channel, begun_boot, begun_at) WHERE begun_
 CREATE INDEX outbox_dead ON outbox (channel) WHERE state = 'dead';
 CREATE INDEX outbox_finished ON outbox (id) WHERE state IN ('sent', 'superseded', 'digested');
 CREATE INDEX outbox_digest ON outbox (digest_id, id) WHERE digest_id IS NOT NULL;
+CREATE INDEX outbox_digests ON outbox (incident_id) WHERE is_digest;
 CREATE INDEX outbox_fallback ON outbox (fallback_of) WHERE fallback_of IS NOT NULL;
 """,
     "incident": """
@@ -81,7 +84,8 @@ CREATE INDEX incident_opened ON incident (opened_wall);
 # delays nor repeats a page. Of another boot they mean nothing: such a row is due, and was not begun lately. due_at is
 # the end of the hold, of the back-off or of the lease, by state. created_at is when it could first have gone out;
 # created_wall is when it was queued. begun_*: its first try; without it the message is new, and counts against the
-# limit of its channel when it is begun. slot: it went out as a digest, or in the place of one.
+# limit of its channel when it is begun. slot: it went out as a digest, or in the place of one. own_end: it ends what
+# the channel was told by itself, and counts against no limit. open_left: incidents told in this digest that are open.
 # incident.step_*: when it began, or when its last level was told.
 
 Trace = Callable[[str], None]

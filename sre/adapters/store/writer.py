@@ -1,19 +1,15 @@
-"""Writing the store: the guard, and an operator's hand on the outbox."""
+"""The guard's own hand on the store."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
 from sre.actions.records import (
-    Acknowledgement,
-    AckOutcome,
     JournalEntry,
     OutboxMessage,
     OutboxRow,
@@ -21,15 +17,16 @@ from sre.actions.records import (
 )
 from sre.actions.types import Message
 from sre.adapters.store import dispatch as dispatching
+from sre.adapters.store import fallbacks, schema
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
-from sre.adapters.store import schema
+from sre.adapters.store import rows as rows_table
 from sre.adapters.store.migrate import migrate
-from sre.adapters.store.reader import UNLIMITED, StoreReader
+from sre.adapters.store.reader import UNLIMITED
+from sre.adapters.store.writing import Writing
 from sre.clock import Clock
-from sre.errors import StateError
-from sre.notify.escalation import FIRST_LEVEL, Escalation, acknowledge_message, escalation_message
+from sre.notify.escalation import FIRST_LEVEL, Escalation, escalation_message
 from sre.notify.policy import Dispatch
 
 JOURNAL_MAX_AGE_SECONDS = 90 * 86400.0
@@ -43,93 +40,11 @@ PRUNED_EVERY = 2_000
 ESCALATED_AT_ONCE = 200
 """Incidents in one transaction; in a storm the next call takes the next."""
 
-
-class _Writing(StoreReader):
-    """A reader that can also run transactions."""
-
-    _inode: int
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing. Raises StateError, after which nothing of it is visible."""
-        with self._turn, schema.explained(self.path):
-            self._still_ours()
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException as error:
-                # After some errors SQLite has rolled back by itself; then ROLLBACK is an error of no interest.
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
-                    raise schema.corrupt(self.path, str(error)) from error
-                raise
-
-    def _still_ours(self) -> None:
-        try:
-            now = os.stat(self.path).st_ino
-        except FileNotFoundError:
-            now = None
-        if now != self._inode:
-            raise StateError(
-                f"guard state {self.path}: moved, replaced or deleted while in use; put it back or restart the guard"
-            )
-
-    def _write(
-        self,
-        connection: sqlite3.Connection,
-        *,
-        journal: Sequence[JournalEntry] = (),
-        outbox: Sequence[OutboxMessage] = (),
-        told: Sequence[Message] = (),
-    ) -> None:
-        """Add journal entries, incidents and messages, in this order; inside a transaction."""
-        now = self._now()
-        journal_table.append(connection, journal, self._boot_id)
-        # The same message stands there once per channel.
-        for message in dict.fromkeys((*told, *(item.message for item in outbox))):
-            incident_table.record(connection, message, now)
-        outbox_table.enqueue(connection, outbox, now)
-
-    def _acknowledge(
-        self, connection: sqlite3.Connection, name: str, *, by: str, note: str, via: str, tell: Collection[str]
-    ) -> Acknowledgement:
-        """See ``GuardStore.acknowledge``; inside a transaction."""
-        now = self._now()
-        names = outbox_table.incidents_of_digest(connection, name) or (name,)
-        found = incident_table.acknowledge(connection, names, by=by, note=note, now=now)
-        if found.outcome is not AckOutcome.ACKNOWLEDGED:
-            return found
-        messages = []
-        for incident_id in found.incidents:
-            outbox_table.hush(connection, incident_id)
-            row = incident_table.one(connection, incident_id)
-            if row is not None:
-                message = acknowledge_message(row.opening, by, note, now.wall)
-                heard = outbox_table.channels_told(connection, incident_id, tell)
-                messages += [OutboxMessage(message, channel) for channel in heard]
-        entry = self._entry(
-            "override", name, "acknowledged", {"by": by, "note": note, "via": via, "incidents": len(found.incidents)}
-        )
-        self._write(connection, journal=[entry], outbox=messages)
-        return found
-
-    def _entry(
-        self, kind: str, target: str, reason: str, data: dict[str, object], incident_id: str | None = None
-    ) -> JournalEntry:
-        return JournalEntry(
-            kind=kind,
-            target=target,
-            reason=reason,
-            at_wall=self._clock.wall(),
-            at_monotonic=self._clock.monotonic(),
-            incident_id=incident_id,
-            data=data,
-        )
+GATHER_SECONDS = 0.5
+"""A digest is put together for so long at a stretch; then what else was leased is sent first."""
 
 
-class GuardStore(_Writing):
+class GuardStore(Writing):
     """The one writer. Blocking: a loop calls it in a thread. Opened with ``open``, released by ``close`` or death."""
 
     _lock: int
@@ -263,23 +178,32 @@ class GuardStore(_Writing):
         """
         with self._reading() as connection:
             now = self._now()
-            busy = [c for c in channels if dispatching.has_work(connection, now, c, dispatch, exclude)]
-        if not busy:
-            return ()
-        with self._transaction() as connection:
-            now, rows = self._now(), []
-            for channel in busy:
-                taken = dispatching.take(connection, now, channel, dispatch, exclude)
-                if taken is None:
-                    continue
-                row, plan = taken
-                rows.append(row)
-                if row.message.event == "digest" and row.attempts == 0:
-                    data: dict[str, object] = {"outbox_id": row.id, "summary": row.message.summary}
-                    entry = self._entry("note", channel, f"digest_{plan.why.value}", data, row.message.incident_id)
-                    journal_table.append(connection, [entry], self._boot_id)
-            outbox_table.lease(connection, rows, now, owner=owner, seconds=seconds)
-        return rows
+            views = [dispatching.view_of(connection, now, channel, dispatch, exclude) for channel in channels]
+            busy = [view.channel for view in views if dispatching.has_work(view, dispatch)]
+        leased: list[OutboxRow] = []
+        until = self._clock.monotonic() + GATHER_SECONDS
+        while busy:
+            with self._transaction() as connection:
+                now, rows, unfinished = self._now(), [], []
+                for channel in busy:
+                    taken = dispatching.take(dispatching.view_of(connection, now, channel, dispatch, exclude), dispatch)
+                    if taken.gathering:
+                        unfinished.append(channel)
+                    if taken.row is not None:
+                        rows.append(taken.row)
+                        self._note_digest(connection, taken.row)
+                outbox_table.lease(connection, rows, now, owner=owner, seconds=seconds)
+            leased += rows
+            # Between two parts of a digest others have their turn.
+            busy = unfinished if self._clock.monotonic() < until else []
+        return leased
+
+    def _note_digest(self, connection: sqlite3.Connection, row: OutboxRow) -> None:
+        """Journal a digest that goes out for the first time."""
+        if row.is_digest and row.attempts == 0:
+            data: dict[str, object] = {"outbox_id": row.id, "summary": row.message.summary}
+            entry = self._entry("note", row.channel, f"digest_{row.message.reason}", data, row.message.incident_id)
+            journal_table.append(connection, [entry], self._boot_id)
 
     def escalate(self, escalation: Escalation) -> int:
         """
@@ -303,20 +227,6 @@ class GuardStore(_Writing):
                 self._write(connection, journal=[entry], outbox=outbox)
                 incident_table.told(connection, row.id, now)
         return len(rows)
-
-    def acknowledge(
-        self, incident_id: str, *, by: str, note: str = "", via: str = "command", tell: Collection[str] = ()
-    ) -> Acknowledgement:
-        """
-        Note that ``by`` takes care of an incident, or of all incidents that a digest (its id) tells: nobody else is
-        called. The first acknowledgement stays; a repeated one changes nothing.
-
-        Args:
-            via: command | link; for the journal.
-            tell: Channels that are told so, if they were told of the incident.
-        """
-        with self._transaction() as connection:
-            return self._acknowledge(connection, incident_id, by=by, note=note, via=via, tell=tell)
 
     def mark_sent(self, row_id: int, *, owner: str) -> bool:
         """Record that the provider accepted it; False if it is finished already, or leased to another now."""
@@ -378,62 +288,16 @@ class GuardStore(_Writing):
             done = outbox_table.finish(
                 connection, row_id, now, owner=owner, state=state, error=error, retry_after_seconds=retry_after_seconds
             )
-            row = outbox_table.select(connection, now, row_id=row_id, limit=1) if done and fallback else ()
+            row = rows_table.select(connection, now, row_id=row_id, limit=1) if done and fallback else ()
             for one in row:
                 queued = 0
                 # An alarm that was folded meanwhile is told with the end of its incident.
                 if one.state is not OutboxState.SUPERSEDED and not one.fell_back:
-                    queued += outbox_table.fall_back(connection, row_id, str(fallback), error or "", now)
+                    queued += fallbacks.fall_back(connection, row_id, str(fallback), error or "", now)
                 if channel_down:
-                    queued += outbox_table.fall_back_all(connection, one.channel, str(fallback), error or "", now)
+                    queued += fallbacks.fall_back_all(connection, one.channel, str(fallback), error or "", now)
                 if queued:
                     data: dict[str, object] = {"to": fallback, "messages": queued, "outbox_id": row_id}
                     entry = self._entry("note", one.channel, "fallback", data, one.message.incident_id)
                     journal_table.append(connection, [entry], self._boot_id)
         return done
-
-
-class OutboxDesk(_Writing):
-    """
-    An operator's hand on the outbox, also while the guard runs.
-
-    It takes no lock: each call is one short transaction on rows that no sender holds, with a journal entry.
-    """
-
-    @classmethod
-    def open(cls, path: Path, *, clock: Clock, boot_id: str) -> Self:
-        """Open an existing store. Raises StateError."""
-        if not schema.refuse_damage(path):
-            raise StateError(f"guard state {path}: not there; the guard has not run yet: start it with sre up")
-        desk = cls(path, schema.connect(path, readonly=False), clock, boot_id)
-        desk._inode = os.stat(path).st_ino
-        return desk
-
-    def retry(self, row_id: int) -> bool:
-        """Send a waiting or dead message now, with all its tries; False if it is under way, finished or not there."""
-        with self._transaction() as connection:
-            done = outbox_table.retry(connection, row_id, self._now())
-            self._note(connection, row_id, "outbox_retry", done)
-        return done
-
-    def drop(self, row_id: int) -> bool:
-        """Give a waiting or dead message up for good; False if it is under way, finished or not there."""
-        with self._transaction() as connection:
-            done = outbox_table.drop(connection, row_id)
-            self._note(connection, row_id, "outbox_drop", done)
-        return done
-
-    def acknowledge(
-        self, incident_id: str, *, by: str, note: str = "", via: str = "command", tell: Collection[str] = ()
-    ) -> Acknowledgement:
-        """As ``GuardStore.acknowledge``, where no guard runs that could be asked."""
-        with self._transaction() as connection:
-            return self._acknowledge(connection, incident_id, by=by, note=note, via=via, tell=tell)
-
-    def _note(self, connection: sqlite3.Connection, row_id: int, reason: str, done: bool) -> None:
-        if not done:
-            return
-        row = outbox_table.select(connection, self._now(), row_id=row_id, limit=1)[0]
-        data: dict[str, object] = {"outbox_id": row_id, "uid": os.getuid()}
-        entry = self._entry("override", row.channel, reason, data, row.message.incident_id)
-        journal_table.append(connection, [entry], self._boot_id)

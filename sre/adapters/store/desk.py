@@ -1,0 +1,55 @@
+"""An operator's hand on the store, beside the guard or without it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Self
+
+from sre.adapters.store import journal as journal_table
+from sre.adapters.store import outbox as outbox_table
+from sre.adapters.store import rows as rows_table
+from sre.adapters.store import schema
+from sre.adapters.store.writing import Writing
+from sre.clock import Clock
+from sre.errors import StateError
+
+
+class OutboxDesk(Writing):
+    """
+    An operator's hand on the outbox, also while the guard runs.
+
+    It takes no lock: each call is one short transaction on rows that no sender holds, with a journal entry.
+    """
+
+    @classmethod
+    def open(cls, path: Path, *, clock: Clock, boot_id: str) -> Self:
+        """Open an existing store. Raises StateError."""
+        if not schema.refuse_damage(path):
+            raise StateError(f"guard state {path}: not there; the guard has not run yet: start it with sre up")
+        desk = cls(path, schema.connect(path, readonly=False), clock, boot_id)
+        desk._inode = os.stat(path).st_ino
+        return desk
+
+    def retry(self, row_id: int) -> bool:
+        """Send a waiting or dead message now, with all its tries; False if it is under way, finished or not there."""
+        with self._transaction() as connection:
+            done = outbox_table.retry(connection, row_id, self._now())
+            self._note(connection, row_id, "outbox_retry", done)
+        return done
+
+    def drop(self, row_id: int) -> bool:
+        """Give a waiting or dead message up for good; False if it is under way, finished or not there."""
+        with self._transaction() as connection:
+            done = outbox_table.drop(connection, row_id)
+            self._note(connection, row_id, "outbox_drop", done)
+        return done
+
+    def _note(self, connection: sqlite3.Connection, row_id: int, reason: str, done: bool) -> None:
+        if not done:
+            return
+        row = rows_table.select(connection, self._now(), row_id=row_id, limit=1)[0]
+        data: dict[str, object] = {"outbox_id": row_id, "uid": os.getuid()}
+        entry = self._entry("override", row.channel, reason, data, row.message.incident_id)
+        journal_table.append(connection, [entry], self._boot_id)

@@ -1,0 +1,78 @@
+"""What one channel cannot deliver is queued for another one, too."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+
+from sre.actions import facts
+from sre.actions.types import Message
+from sre.adapters.store.moment import Now
+from sre.adapters.store.outbox import fold
+from sre.adapters.store.rows import select
+from sre.notify.envelope import message_to_json
+
+LONGEST_REASON = 200
+"""Characters of it that the fallback's message repeats."""
+
+FALLBACKS_AT_ONCE = 500
+"""Messages of a channel that is down which go to its fallback in one transaction; the next failure takes the next."""
+
+
+def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason: str, now: Now) -> bool:
+    """
+    Queue what ``row_id`` says for ``channel``, too; False if that channel has it, or has all of it. Inside a
+    transaction. The message says which channel it comes from and why.
+    """
+    row = select(connection, now, row_id=row_id, limit=1)[0]
+    connection.execute("UPDATE outbox SET fell_back = 1 WHERE id = ?", (row_id,))
+    if row.is_digest and not _misses_some(connection, row_id, channel):
+        return False
+    queued = connection.execute(
+        "INSERT INTO outbox (incident_id, event, channel, level, payload, opened, severity, rank, state, boot_id,"
+        " due_at, created_wall, created_at, created_boot, fallback_of)"
+        " SELECT incident_id, event, ?, level, ?, opened, severity, rank, 'pending', ?, ?, ?, ?, ?, id"
+        " FROM outbox WHERE id = ?"
+        " ON CONFLICT (incident_id, event, channel, level) DO NOTHING",
+        (
+            channel,
+            json.dumps(message_to_json(_instead(row.message, row.channel, reason))),
+            now.boot_id,
+            now.monotonic,
+            now.wall,
+            now.monotonic,
+            now.boot_id,
+            row_id,
+        ),
+    ).rowcount
+    if queued:
+        fold(connection, row.message.incident_id, now)
+    return bool(queued)
+
+
+def fall_back_all(connection: sqlite3.Connection, down: str, channel: str, reason: str, now: Now) -> int:
+    """Queue for ``channel`` what waits for the channel ``down``, quiet hours aside; return how many."""
+    waiting = connection.execute(
+        "SELECT id FROM outbox WHERE channel = ? AND state IN ('held', 'pending', 'sending') AND fell_back = 0"
+        " AND waits_for NOT IN ('quiet_hours', 'gathering') AND (state != 'held' OR boot_id != ? OR due_at <= ?)"
+        " ORDER BY rank, id LIMIT ?",
+        (down, now.boot_id, now.monotonic, FALLBACKS_AT_ONCE),
+    ).fetchall()
+    return sum(fall_back(connection, row_id, channel, reason, now) for (row_id,) in waiting)
+
+
+def _misses_some(connection: sqlite3.Connection, digest: int, channel: str) -> bool:
+    """Whether something that a digest tells was not queued for ``channel`` by itself."""
+    found = connection.execute(
+        "SELECT 1 FROM outbox o WHERE o.digest_id = ? AND NOT EXISTS (SELECT 1 FROM outbox t WHERE"
+        " t.incident_id = o.incident_id AND t.event = o.event AND t.channel = ? AND t.level = o.level) LIMIT 1",
+        (digest, channel),
+    ).fetchone()
+    return found is not None
+
+
+def _instead(message: Message, channel: str, reason: str) -> Message:
+    why = " ".join(reason.split())
+    why = why if len(why) <= LONGEST_REASON else why[: LONGEST_REASON - 3] + "..."
+    return replace(message, facts=((facts.INSTEAD_OF, f"{channel}: {why}" if why else channel), *message.facts))

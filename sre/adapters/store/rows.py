@@ -1,0 +1,90 @@
+"""Rows of the outbox as values, and what is asked about them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from sre.actions.records import OutboxLoad, OutboxRow, OutboxState
+from sre.adapters.store.moment import Now
+from sre.notify.envelope import message_from_json
+from sre.notify.policy import RANKS
+
+COLUMNS = (
+    "id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error, created_wall, created_at,"
+    " created_boot, sent_wall, severity, waits_for, fallback_of, fell_back, is_digest,"
+    " (SELECT d.incident_id FROM outbox d WHERE d.id = outbox.digest_id)"
+)
+
+
+def select(
+    connection: sqlite3.Connection,
+    now: Now,
+    *,
+    states: Collection[OutboxState] | None = None,
+    incident_id: str | None = None,
+    row_id: int | None = None,
+    digest: str | None = None,
+    limit: int,
+) -> list[OutboxRow]:
+    """Return the newest ``limit`` rows that match, oldest first."""
+    clauses, args = ["1"], []
+    if states is not None:
+        clauses.append(f"state IN ({','.join('?' * len(states))})")
+        args += [state.value for state in states]
+    if incident_id is not None:
+        clauses.append("incident_id = ?")
+        args.append(incident_id)
+    if row_id is not None:
+        clauses.append("id = ?")
+        args.append(str(row_id))
+    if digest is not None:
+        clauses.append("digest_id IN (SELECT d.id FROM outbox d WHERE d.incident_id = ? AND d.is_digest)")
+        args.append(digest)
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM outbox WHERE {' AND '.join(clauses)} ORDER BY id DESC LIMIT ?", (*args, limit)
+    )
+    return [as_row(columns, now) for columns in reversed(rows.fetchall())]
+
+
+def load(connection: sqlite3.Connection, now: Now) -> list[OutboxLoad]:
+    """Return what waits and what is dead, per channel."""
+    rows = connection.execute(
+        "SELECT channel, sum(waiting), sum(dead), max(age) FROM ("
+        " SELECT channel, count(*) AS waiting, 0 AS dead, max(CASE WHEN waits_for != 'quiet_hours' THEN"
+        "  CASE WHEN created_boot = ? THEN ? - created_at ELSE ? - created_wall END END) AS age"
+        "  FROM outbox WHERE state IN ('held', 'pending', 'sending') GROUP BY channel"
+        " UNION ALL SELECT channel, 0, count(*), NULL FROM outbox WHERE state = 'dead' GROUP BY channel"
+        ") GROUP BY channel ORDER BY channel",
+        (now.boot_id, now.monotonic, now.wall),
+    )
+    return [OutboxLoad(str(channel), int(pending), int(dead), oldest) for channel, pending, dead, oldest in rows]
+
+
+def as_row(columns: Sequence[object], now: Now) -> OutboxRow:
+    """Return a row of ``COLUMNS`` as a value. Raises ValueError when its payload is not ours."""
+    (row_id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error) = columns[:10]
+    created_wall, created_at, created_boot, sent_wall, severity, waits_for, fallback_of, fell_back = columns[10:18]
+    is_digest, digest = columns[18:]
+    same_boot = created_boot == now.boot_id
+    return OutboxRow(
+        id=int(str(row_id)),
+        message=message_from_json(json.loads(str(payload))),
+        opened=None if opened is None else message_from_json(json.loads(str(opened))),
+        channel=str(channel),
+        level=int(str(level)),
+        state=OutboxState(state),
+        attempts=int(str(attempts)),
+        due_in_seconds=float(str(due_at)) - now.monotonic if boot_id == now.boot_id else 0.0,
+        last_error=None if last_error is None else str(last_error),
+        created_wall=float(str(created_wall)),
+        age_seconds=now.monotonic - float(str(created_at)) if same_boot else now.wall - float(str(created_wall)),
+        sent_wall=None if sent_wall is None else float(str(sent_wall)),
+        severity=str(severity) if severity in RANKS else "ticket",
+        waits_for=str(waits_for),
+        digest=None if digest is None else str(digest),
+        fallback_of=None if fallback_of is None else int(str(fallback_of)),
+        fell_back=bool(fell_back),
+        is_digest=bool(is_digest),
+    )

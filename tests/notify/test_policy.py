@@ -1,0 +1,221 @@
+"""What becomes of a message: decisions, each with its reason; and a channel's life under any traffic."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sre.notify.delivery import Verdict
+from sre.notify.policy import (
+    NO_STORMS,
+    Because,
+    Dispatch,
+    Follow,
+    Next,
+    Plan,
+    Policy,
+    Storm,
+    Take,
+    Traffic,
+    Why,
+    after_try,
+    plan,
+    policy_of,
+    rank_of,
+)
+from sre.settings.notify import ChannelSettings, NotifySettings, StormSettings
+
+STORM = Storm(3, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("traffic", "wanted"),
+    [
+        (Traffic(), Plan(Take.NOTHING, Why.NOTHING_WAITS)),
+        (Traffic(pages=1), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(pages=1, others=2), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(others=1), Plan(Take.OTHER, Why.WITHIN_LIMIT)),
+        (Traffic(others=1, begun=2), Plan(Take.OTHER, Why.WITHIN_LIMIT)),
+        (Traffic(others=1, begun=3), Plan(Take.LAST, Why.IN_PLACE_OF_DIGEST)),
+        (Traffic(others=2, begun=3), Plan(Take.DIGEST, Why.STORM)),
+        (Traffic(others=2, begun=3, since_slot_seconds=9.9), Plan(Take.NOTHING, Why.NEXT_DIGEST_LATER)),
+        (Traffic(others=2, begun=3, since_slot_seconds=10), Plan(Take.DIGEST, Why.STORM)),
+        # Whatever others did, a page goes at once until there are too many pages.
+        (Traffic(pages=1, others=2, begun=9, pages_begun=2), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(pages=1, begun=9, pages_begun=3), Plan(Take.LAST, Why.IN_PLACE_OF_DIGEST)),
+        (Traffic(pages=2, begun=9, pages_begun=3), Plan(Take.DIGEST, Why.STORM)),
+        (Traffic(others=3, from_quiet_hours=3), Plan(Take.OTHER, Why.WITHIN_LIMIT)),
+        (Traffic(others=4, from_quiet_hours=4), Plan(Take.DIGEST, Why.QUIET_HOURS_OVER)),
+        (Traffic(pages=1, others=4, from_quiet_hours=4), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+    ],
+)
+def test_what_a_channel_is_sent_next(traffic: Traffic, wanted: Plan) -> None:
+    assert plan(traffic, STORM) == wanted
+
+
+def test_without_a_limit_only_the_morning_is_digested() -> None:
+    assert plan(Traffic(others=2, begun=10**6), NO_STORMS).take is Take.OTHER
+    assert plan(Traffic(others=4, from_quiet_hours=4), NO_STORMS) == Plan(Take.DIGEST, Why.QUIET_HOURS_OVER)
+    assert NO_STORMS.digest_seconds == 60
+
+
+@dataclass
+class Channel:
+    """A channel that delivers at once, driven by ``plan``; what the outbox does, in a few lines."""
+
+    storm: Storm
+    now: float = 0.0
+    waiting: deque[tuple[float, bool]] = field(default_factory=deque)  # (since, page)
+    begun: list[tuple[float, bool]] = field(default_factory=list)
+    slot: float | None = None
+    waited: list[tuple[float, bool]] = field(default_factory=list)
+
+    def look(self) -> bool:
+        recent = [(at, page) for at, page in self.begun if at > self.now - self.storm.window_seconds]
+        pages = [one for one in self.waiting if one[1]]
+        others = [one for one in self.waiting if not one[1]]
+        since = None if self.slot is None else self.now - self.slot
+        found = plan(
+            Traffic(
+                begun=len(recent), pages_begun=sum(page for _, page in recent), pages=min(2, len(pages)),
+                others=min(2, len(others)), since_slot_seconds=since,
+            ),
+            self.storm,
+        )  # fmt: skip
+        told = {
+            Take.NOTHING: [], Take.PAGE: pages[:1], Take.OTHER: others[:1], Take.LAST: list(self.waiting),
+            Take.DIGEST: list(self.waiting),
+        }[found.take]  # fmt: skip
+        if not told:
+            return False
+        if found.take in (Take.LAST, Take.DIGEST):
+            assert (found.take is Take.LAST) is (len(told) == 1)
+            self.slot = self.now
+        for one in told:
+            self.waiting.remove(one)
+            self.waited.append((self.now - one[0], one[1]))
+        self.begun.append((self.now, any(page for _, page in told)))
+        return True
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.1, 1.0, 7.0, 30.0, 200.0]), st.integers(0, 60), st.booleans())),
+    st.integers(1, 5),
+)
+def test_under_any_traffic_nothing_is_lost_nothing_is_late_and_no_one_is_flooded(
+    arrivals: list[tuple[float, int, bool]], most: int
+) -> None:
+    channel = Channel(Storm(most, 100.0))
+    told = 0
+    for pause, count, page in arrivals:
+        until = channel.now + pause
+        while channel.now < until:
+            channel.now = min(until, channel.now + 1.0)
+            while channel.look():
+                pass
+        channel.waiting.extend([(channel.now, page)] * count)
+        told += count
+        while channel.look():
+            pass
+    for _ in range(30):
+        channel.now += 1.0
+        while channel.look():
+            pass
+    assert not channel.waiting
+    assert len(channel.waited) == told
+    # A tenth of the window, and the second between two looks.
+    assert max((waited for waited, _ in channel.waited), default=0.0) <= channel.storm.digest_seconds + 1.0
+    for at, _ in channel.begun:
+        within = [page for begun, page in channel.begun if at <= begun < at + 100.0]
+        # Each kind up to its limit, and a digest a tenth of the window.
+        assert len(within) <= 2 * most + 11
+
+
+POLICY = Policy(fallback_after_attempts=3, max_attempts=5)
+
+
+def follow(verdict: Verdict, attempts: int = 1, row: int = 1, wait: float | None = None, old: bool = False) -> Follow:
+    return after_try(
+        verdict, POLICY, attempts=attempts, failures_in_row=row, retry_after_seconds=wait, too_old=old
+    )  # fmt: skip
+
+
+def test_what_follows_a_try() -> None:
+    assert follow(Verdict.DELIVERED, attempts=9, row=0) == Follow(Next.SENT, Because.DELIVERED)
+    assert follow(Verdict.FAILED) == follow(Verdict.UNKNOWN, 2, 2) == Follow(Next.REPEAT, Because.MAY_PASS)
+    again = Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True)
+    assert follow(Verdict.FAILED, attempts=3, row=1) == again
+    assert follow(Verdict.UNKNOWN, attempts=4, row=2) == again
+    assert follow(Verdict.FAILED, attempts=5) == Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REJECTED, Verdict.IMPOSSIBLE])
+def test_what_is_refused_for_good_goes_to_the_fallback_at_once(verdict: Verdict) -> None:
+    assert follow(verdict) == Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True)
+
+
+def test_what_waits_behind_a_channel_that_is_down_does_not_wait_for_failures_of_its_own() -> None:
+    assert follow(Verdict.FAILED, attempts=1, row=3) == Follow(
+        Next.REPEAT, Because.CHANNEL_DOWN, fallback=True, channel_down=True
+    )
+    assert follow(Verdict.REJECTED, row=3).channel_down
+
+
+def test_a_provider_that_asks_for_a_long_wait_does_not_hold_the_page() -> None:
+    assert follow(Verdict.FAILED, wait=300.0).because is Because.MAY_PASS
+    assert follow(Verdict.FAILED, wait=301.0) == Follow(Next.REPEAT, Because.TOLD_TO_WAIT_LONG, fallback=True)
+
+
+def test_what_is_too_old_is_told_to_nobody() -> None:
+    assert follow(Verdict.IMPOSSIBLE, old=True) == Follow(Next.GIVE_UP, Because.TOO_OLD)
+
+
+@given(st.sampled_from(Verdict), st.integers(1, 50), st.integers(0, 50), st.none() | st.floats(0, 1e6), st.booleans())
+def test_a_message_is_sent_repeated_or_shown_as_given_up_and_never_forgotten(
+    verdict: Verdict, attempts: int, row: int, wait: float | None, old: bool
+) -> None:
+    found = follow(verdict, attempts, row, wait, old)
+    assert (found.next is Next.SENT) is (verdict is Verdict.DELIVERED)
+    if found.next is Next.GIVE_UP and found.because is not Because.TOO_OLD:
+        assert found.fallback
+    if found.channel_down:
+        assert found.fallback
+    if found.next is Next.REPEAT:
+        assert attempts < POLICY.max_attempts
+
+
+def test_an_unknown_severity_is_as_urgent_as_a_ticket() -> None:
+    assert [rank_of(name) for name in ("page", "critical", "ticket", "info")] == [0, 1, 1, 2]
+
+
+def test_the_policy_is_as_the_configuration_says() -> None:
+    channels = (
+        ChannelSettings(name="a", kind="sms", url="env:A", fallback="b"),
+        ChannelSettings(name="b", kind="email", url="env:B"),
+    )
+    found = policy_of(NotifySettings(channels=channels, storm=StormSettings(max_messages=7, window_seconds=50)))
+    assert found.fallbacks == {"a": "b"}
+    assert found.dispatch == Dispatch(Storm(7, 50.0))
+    assert policy_of(NotifySettings(storm=None)).dispatch == Dispatch()
+
+
+def test_random_orders_of_a_storm_leave_no_page_behind_tickets() -> None:
+    """Tickets without end; the page that comes is the next message."""
+    rng = random.Random(5)
+    channel = Channel(Storm(3, 100.0))
+    for _ in range(200):
+        channel.waiting.extend([(channel.now, False)] * rng.randrange(5))
+        if rng.random() < 0.02:
+            channel.waiting.append((channel.now, True))
+        while channel.look():
+            pass
+        channel.now += 1.0
+    pages = [waited for waited, page in channel.waited if page]
+    assert pages
+    assert max(pages) == 0.0
