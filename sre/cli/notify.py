@@ -60,13 +60,45 @@ def check(app: App, output: str) -> int:
 @notify.command()
 @click.argument("channel", required=False)
 @click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+@click.option(
+    "--end-to-end",
+    is_flag=True,
+    help="Send a canary alert through Prometheus, Alertmanager and the guard's webhook to every channel.",
+)
+@click.option("--prometheus", default="http://127.0.0.1:9090", show_default=True, help="With --end-to-end: its URL.")
+@click.option("--alertmanager", default="http://127.0.0.1:9093", show_default=True, help="With --end-to-end: its URL.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(1, 800),
+    default=180.0,
+    show_default=True,
+    help="With --end-to-end: seconds the canary may take.",
+)
 @output_option
 @pass_app
-def test(app: App, channel: str | None, dry_run: bool, output: str) -> int:
+def test(
+    app: App,
+    channel: str | None,
+    dry_run: bool,
+    end_to_end: bool,
+    prometheus: str,
+    alertmanager: str,
+    wait: float,
+    output: str,
+) -> int:
     """
     Send a test message to CHANNEL, or to all. Exit 3 if a provider does not accept it: then what kind of refusal it
     is and what helps is said. At PagerDuty the test opens an incident and resolves it.
+
+    With --end-to-end the time each hop took is measured. Exit 3: it stopped at the hop that is named · 5: it did not
+    arrive, and where it stopped could not be seen.
     """
+    if end_to_end:
+        if channel is not None or dry_run:
+            raise click.UsageError("--end-to-end takes the way of every alert: to all channels, and really")
+        from sre.cli.notify_proof import end_to_end as prove
+
+        return prove(app, prometheus, alertmanager, wait, output)
     channels = _chosen(app, channel)
     if not channels:
         app.emit(output, [], NO_CHANNELS)

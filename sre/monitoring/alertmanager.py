@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from sre.metrics.own import ID
+from sre.monitoring.alerts_toolkit import CANARY, WATCHDOG
 from sre.monitoring.levels import DEVICE, GPU, INSTANCE, MODEL_NAME, NODE, SLO, UUID
 from sre.monitoring.model import Alert, Dimension, Severity
 from sre.monitoring.render import alert_labels
@@ -25,6 +27,8 @@ PAGE_RECEIVER = "sre-page"
 TICKET_RECEIVER = "sre-ticket"
 QUIET_RECEIVER = "sre-quiet"
 """Has no integration: what comes here is only to be looked at."""
+PIPELINE_RECEIVER = "sre-pipeline"
+"""Gets what proves that alerts get through: the heartbeat, and canaries."""
 GROUP_BY = ("alertname", "dimension", MODEL_NAME)
 
 HOST_DOWN = "ResourceExporterDown"
@@ -154,6 +158,22 @@ def configuration(settings: MonitoringSettings) -> dict[str, Any]:
             "repeat_interval": "12h",
             "routes": [
                 {
+                    "matchers": [str(_is("alertname", WATCHDOG))],
+                    "receiver": PIPELINE_RECEIVER,
+                    "group_by": ["alertname", INSTANCE],
+                    "group_wait": "0s",
+                    "group_interval": "1m",
+                    "repeat_interval": "1m",
+                },
+                {
+                    "matchers": [str(_is("alertname", CANARY))],
+                    "receiver": PIPELINE_RECEIVER,
+                    "group_by": ["alertname", ID],
+                    "group_wait": "0s",
+                    "group_interval": "10s",
+                    "repeat_interval": "1h",
+                },
+                {
                     "matchers": [str(_PAGE)],
                     "receiver": PAGE_RECEIVER,
                     "group_wait": "10s",
@@ -168,6 +188,7 @@ def configuration(settings: MonitoringSettings) -> dict[str, Any]:
             {"name": PAGE_RECEIVER, "webhook_configs": [webhook]},
             {"name": TICKET_RECEIVER, "webhook_configs": [webhook]},
             {"name": QUIET_RECEIVER},
+            {"name": PIPELINE_RECEIVER, "webhook_configs": [webhook]},
         ],
         "inhibit_rules": [
             {

@@ -17,6 +17,8 @@ from sre.monitoring.promql import Expr, Selection, absent_up, compare, either, m
 from sre.monitoring.series import series, up
 from sre.settings.monitoring import MonitoringSettings
 
+WATCHDOG = "SreWatchdog"
+CANARY = "SreCanary"
 GUARD = "n1:9401"
 """The guard in scenarios."""
 
@@ -31,6 +33,7 @@ def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
         *_guard(selection),
         *_readers(selection),
         *_notifications(selection),
+        *_webhook(selection),
     ]
 
 
@@ -291,6 +294,55 @@ def _notifications(selection: Selection) -> list[Alert]:
             ),
         ),
     ]
+
+
+def _webhook(selection: Selection) -> list[Alert]:
+    window = _window(selection, 600)
+    lost = 'outcome=~"encoded|refused|too_large|unauthorized"'
+    return [
+        _sre(
+            WATCHDOG,
+            _one(selection, own.WEBHOOK_UP),
+            for_="0s",
+            severity=Severity.INFO,
+            dimension=Dimension.RESOURCE,
+            summary="The way from Prometheus to the guard {{ $labels.instance }} works.",
+            description="Fires always: Alertmanager sends it to the webhook of {{ $labels.instance }} every minute, and "
+            "the guard pages when it stays away.",
+            scenario=_state(selection, own.WEBHOOK_UP, {}, "1m"),
+        ),
+        _sre(
+            CANARY,
+            compare(max_by(selection.gauge(own.CANARY_ALERT), INSTANCE, own.ID), "==", 1),
+            for_="0s",
+            severity=Severity.INFO,
+            dimension=Dimension.RESOURCE,
+            summary="Canary {{ $labels.id }} of the guard {{ $labels.instance }} is on its way.",
+            description="sre notify test --end-to-end sent {{ $labels.id }} from {{ $labels.instance }}; nothing is "
+            "wrong.",
+            scenario=_state(selection, own.CANARY_ALERT, {"id": "c1"}, "1m"),
+        ),
+        _sre(
+            "SreWebhookRefuses",
+            compare(sum_by(selection.increase(own.WEBHOOK_REQUESTS, window, lost), INSTANCE, own.OUTCOME), ">", 0),
+            for_="0s",
+            severity=Severity.TICKET,
+            dimension=Dimension.RESOURCE,
+            summary="The webhook refused notifications for good: {{ $labels.outcome }}.",
+            description=f"{{{{ $value | humanize }}}} posts to {{{{ $labels.instance }}}} within {window} ended as "
+            "{{ $labels.outcome }}. Alertmanager does not repeat them: their alerts reached nobody through it.",
+            scenario=Scenario(
+                (
+                    Input(
+                        series(selection, own.WEBHOOK_REQUESTS, outcome="refused", instance=GUARD),
+                        Rising(1), Rising(0),
+                    ),
+                ),
+                fires_after="40m", resolves_after="32m",
+                labels={"outcome": "refused", "instance": GUARD}, value=f"{seconds(window) / 60:g}", interval="1m",
+            ),
+        ),
+    ]  # fmt: skip
 
 
 def _one(selection: Selection, metric: Metric) -> Expr:

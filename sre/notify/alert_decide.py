@@ -74,6 +74,8 @@ class Intake:
     settings: WebhookSettings
     routes: Routes
     listeners: Listeners
+    pagers: frozenset[str] = frozenset()
+    """Channels where a message opens an incident of theirs: a test must close it again."""
 
     def wanted(self, alerts: Iterable[Alert], guard: GuardNow) -> Wanted:
         """Return what must be known to decide about ``alerts``."""
@@ -245,7 +247,10 @@ class Decision:
         if alert.firing:
             identifier = alert.labels[CANARY_LABEL]
             self._canaries.append(identifier)
-            self._tell(canary_message(identifier, self._now.wall))
+            message = canary_message(identifier, self._now.wall)
+            self._tell(message)
+            ended = replace(message, event="resolve")
+            self._outbox += [OutboxMessage(ended, channel) for channel in sorted(self._intake.pagers)]
         return Verdict.CANARY
 
     def _begin(self, alert: Alert, truncated: int) -> Verdict:

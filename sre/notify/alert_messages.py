@@ -146,7 +146,7 @@ def canary_message(identifier: str, wall: float) -> Message:
     return Message(
         incident_id=f"canary-{identifier}",
         event="test",
-        severity="info",
+        severity="page",  # it takes the way of a page: quiet hours do not hold it, nor does a digest take it in
         scope="sre notify test --end-to-end",
         reason="test",
         summary="A test message; nothing is wrong.",

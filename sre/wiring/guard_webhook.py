@@ -156,9 +156,10 @@ def make_webhook(
 ) -> Webhook:
     """Wire a webhook around ``store`` (None: there is none that can be trusted; ``problem`` says why)."""
     policy = policy_of(root)
+    pagers = frozenset(channel.name for channel in root.notify.channels if channel.kind == "pagerduty")
     listener = WebhookMetrics(metrics)
     intake = AlertIntake(
-        Intake(root.webhook, Routes(root.webhook), policy.listeners),
+        Intake(root.webhook, Routes(root.webhook), policy.listeners, pagers),
         None if store is None else AlertBook(store),
         hands,
         clock,

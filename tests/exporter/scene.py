@@ -14,6 +14,7 @@ from sre.breaker.state import GuardState
 from sre.metrics.signals import QUEUE_SECONDS_TOTAL, QUEUED_REQUESTS_TOTAL, REQUESTS_RUNNING
 from sre.servers.exporter import Metrics
 from sre.servers.exporter_host import HostSource, HostView
+from sre.servers.exporter_webhook import WebhookMetrics
 from sre.signals.host import (
     CpuTimes,
     DiskCounters,
@@ -154,7 +155,13 @@ def numbers(gpus: Mapping[int, GpuSeen], problem: str | None = None) -> Numbers:
 def everything(host: HostView | None = None, gpus: tuple[GpuSeen, ...] = (gpu(),)) -> Metrics:
     """Metrics with a value in every series."""
     view = HostView(HOST, 0.1, up=True) if host is None else host
-    metrics = Metrics(numbers({g.index: g for g in gpus}), Host(view))
+    counted = numbers({g.index: g for g in gpus})
+    metrics = Metrics(counted, Host(view))
+    webhook = WebhookMetrics(metrics)
+    webhook.heartbeat(1e9)
+    webhook.committed(0.01)
+    counted.webhook = cast("Any", SimpleNamespace(metrics=webhook))
+    counted.canaries = cast("Any", SimpleNamespace(active=lambda: {"c1"}))
     metrics.source = Desk()
     requests = [
         finished(Outcome.SUCCESS),

@@ -105,6 +105,8 @@ def test_amtool_refuses_a_broken_configuration(config_file: Path) -> None:
         (["severity=ticket"], "sre-ticket"),
         (["severity=info"], "sre-quiet"),
         (["alertname=Theirs"], "sre-ticket"),
+        (["alertname=SreWatchdog", "severity=info"], "sre-pipeline"),
+        (["alertname=SreCanary", "severity=info", "id=c1"], "sre-pipeline"),
     ],
 )
 def test_severity_chooses_the_receiver(config_file: Path, given: list[str], receiver: str) -> None:

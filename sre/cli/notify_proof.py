@@ -1,0 +1,39 @@
+"""What ``sre notify test --end-to-end`` prints."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sre.cli.app import App
+from sre.errors import ExitCode
+
+
+def end_to_end(app: App, prometheus: str, alertmanager: str, wait_seconds: float, output: str) -> int:
+    """Send a canary through and say how far it came."""
+    from sre.adapters.prometheus import checked_url
+    from sre.control.notify_proof import Ended, proof_json
+    from sre.wiring.notify_proof import run_proof
+
+    urls = checked_url(prometheus), checked_url(alertmanager)
+    app.note(f"a canary is on its way; it is waited for {wait_seconds:g} s at the most")
+    proof = asyncio.run(run_proof(app.settings(), app.paths(), *urls, wait_seconds=wait_seconds))
+    data = proof_json(proof)
+    app.emit(output, data, lambda: _table(data))
+    return {Ended.ARRIVED: ExitCode.OK, Ended.STOPPED: ExitCode.NO, Ended.UNKNOWN: ExitCode.NO_ANSWER}[proof.ended]
+
+
+def _table(data: dict[str, Any]) -> str:
+    from sre.incidents.report import moment, printable
+
+    lines = [f"{'hop':<24}  {'when (UTC)':<19}  {'took':>9}"]
+    for hop in data["hops"]:
+        when = "not seen" if hop["wall"] is None else moment(hop["wall"])
+        took = "" if hop["seconds"] is None else f"{hop['seconds']:7.2f} s"
+        lines.append(f"{hop['hop']:<24}  {when:<19}  {took:>9}  {hop['problem']}".rstrip())
+    if data["ended"] == "arrived":
+        lines.append(f"arrived on every channel, {data['seconds']:.2f} s after it was exported")
+    else:
+        word = "stopped at" if data["ended"] == "stopped" else "stopped somewhere after"
+        lines.append(f"{word} {data['stopped_at']}: {data['why']}")
+    return printable("\n".join(lines))
