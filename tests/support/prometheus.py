@@ -296,6 +296,7 @@ class Receiver:
         self._thread.join()
         self._server.server_close()
 
-    def first(self, alertname: str, status: str = "firing") -> Told | None:
-        """The first notification of it."""
-        return next((one for one in self.told if one.labels["alertname"] == alertname and one.status == status), None)
+    def first(self, alertname: str, status: str = "firing", *, since: float = 0.0) -> Told | None:
+        """The first notification of it that came after a time."""
+        fitting = (one for one in self.told if one.labels["alertname"] == alertname and one.status == status)
+        return next((one for one in fitting if one.at > since), None)

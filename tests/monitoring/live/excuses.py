@@ -50,6 +50,7 @@ IDLE: dict[str, str] = {
 """Records that are a ratio of something this machine may do none of while the test runs."""
 
 PANELS: dict[str, str] = {
+    "sre-overview: Targets down": "none is down",
     "sre-resource: Exporters answer": "no target: neither dcgm-exporter nor node_exporter",
     "sre-breaker: Refused requests": "none refused: the other engine of the pool took them",
 }

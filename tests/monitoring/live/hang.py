@@ -95,10 +95,12 @@ def hang(
         meanwhile()
         active = prometheus.until(f"{HUNG} is pending", mine, timeout, logs=(live.paths.logs,))[0]
         prometheus.until(f"{HUNG} fires", lambda: [one for one in mine() if one["state"] == "firing"], timeout)
-        told = prometheus.until(f"the receiver is told of {HUNG}", lambda: receiver.first(HUNG), timeout)
+        told = prometheus.until(f"told of {HUNG}", lambda: receiver.first(HUNG, since=fault_at), timeout)
         resolved = None
         if until_resolved:
-            resolved = prometheus.until("told that it is over", lambda: receiver.first(HUNG, "resolved"), timeout)
+            resolved = prometheus.until(
+                "told that it is over", lambda: receiver.first(HUNG, "resolved", since=fault_at), timeout
+            )
         stdout, stderr = process.communicate(timeout=timeout)
         if until_resolved:
             live.wait_closed(timeout)
