@@ -146,7 +146,9 @@ class AlertIntake:
         wake_delivery: Callable[[], None] = lambda: None,
         problem: str = "",
         store_seconds: float = 5.0,
+        most_waiting: int = MOST_ALERTS_WAITING,
     ) -> None:
+        self._most_waiting = most_waiting
         self._intake, self._book, self._hands, self._clock = intake, book, hands, clock
         self._listener, self._incidents, self._wake_delivery = listener, incidents, wake_delivery
         self._canaries = canaries
@@ -179,7 +181,7 @@ class AlertIntake:
         """
         if self._book is None:
             raise StateError(self.problem or "guard state: not there")
-        if self._alerts_waiting + len(payload.alerts) > MOST_ALERTS_WAITING and self._alerts_waiting:
+        if self._alerts_waiting + len(payload.alerts) > self._most_waiting and self._alerts_waiting:
             raise Busy(f"webhook: {self._alerts_waiting} alerts wait to be written; come again")
         waiting = _Waiting(payload, self._clock.monotonic(), asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

@@ -118,6 +118,7 @@ class World:
         self.telemetry = FakeEngineTelemetry(self.clock)
         self.gpu = FakeGpuReader(self.clock)
         self.gateway_up = True
+        self.commit_seconds = 0.2
         self.disk_full = False
         self.disk_answers = threading.Event()
         self.disk_answers.set()
@@ -220,7 +221,7 @@ class World:
             listener=self.metrics,
             tick_seconds=1.0,
             page_unstored=self.paged_unstored.extend,
-            commit_seconds=0.2,
+            commit_seconds=self.commit_seconds,
         )
         return self.guard
 
