@@ -17,6 +17,7 @@ STANDS_IN = {
 """Exporters that a plain machine does without."""
 CARD = "only a real card knows it"
 EVENT = "appears with its first event"
+NO_WEBHOOK = "the stack has no webhook"
 
 SAMPLES: dict[str, str] = {
     "sre_gpu_memory_temperature_celsius": CARD,
@@ -25,6 +26,9 @@ SAMPLES: dict[str, str] = {
     "sre_gpu_row_remap_failed": CARD,
     "sre_gpu_throttled": CARD,
     "sre_chaos_faults_active": EVENT,
+    "sre_canary_alert": "only while sre notify test --end-to-end runs",
+    "sre_webhook_up": NO_WEBHOOK,
+    "sre_webhook_requests_total": NO_WEBHOOK,
 }
 """Raw samples that rules read, of exporters that are here."""
 

@@ -111,13 +111,13 @@ class Story:
             if metric is not None and not metric.untyped and kinds.get(told[family]) is not metric.kind
         }
 
-    def verdicts(self, of: str) -> dict[str, set[str]]:
-        """What ``sre rules verify`` says: verdict → alerts."""
+    def verdicts(self, of: str) -> dict[str, dict[str, set[str]]]:
+        """What ``sre rules verify`` says: verdict → alert → the metrics it blames."""
         done = self.verified[of]
         assert done.returncode in (0, 3), done.stdout + done.stderr
-        found: dict[str, set[str]] = {}
+        found: dict[str, dict[str, set[str]]] = {}
         for one in json.loads(done.stdout)["alerts"]:
-            found.setdefault(one["verdict"], set()).add(one["name"])
+            found.setdefault(one["verdict"], {})[one["name"]] = {reason["metric"] for reason in one["reasons"]}
         return found
 
     def parts_out_of_bounds(self, group_wait: float) -> dict[str, tuple[float, tuple[float, float]]]:
