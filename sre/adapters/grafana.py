@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from sre.errors import ConfigError, DependencyError, MalformedResponse, Rejected, Unreachable
+from sre.printable import one_line
 
 TIMEOUT_SECONDS = 15.0
 TRIES = 3
@@ -372,5 +373,5 @@ def checked_uid(uid: str, where: str) -> None:
 
 def _shown(text: str) -> str:
     """Foreign text for one line of a message."""
-    clean = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    clean = one_line(text)
     return clean if len(clean) <= 200 else clean[:200] + "…"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sre.printable import printable
+
 if TYPE_CHECKING:
     from sre.settings.models import Root
     from sre.settings.paths import StatePaths
@@ -52,15 +54,15 @@ class App:
         return state_paths(self.settings().stack, self.state_dir_option, os.environ)
 
     def emit(self, output: str, data: Any, text: str | Callable[[], str]) -> None:
-        """Print the answer on stdout: ``data`` as JSON, or ``text``."""
+        """Print the answer on stdout: ``data`` as JSON, or ``text``, in which nothing steers the terminal."""
         if output == "json":
             click.echo(json.dumps(data, indent=2, sort_keys=True, default=str))
         else:
-            click.echo(text() if callable(text) else text)
+            click.echo(printable(text() if callable(text) else text))
 
     def note(self, message: str) -> None:
-        """Talk to the person, on stderr."""
-        click.echo(message, err=True)
+        """Talk to the person, on stderr; nothing in ``message`` steers the terminal."""
+        click.echo(printable(message), err=True)
 
     @property
     def interactive(self) -> bool:

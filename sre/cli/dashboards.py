@@ -10,6 +10,7 @@ import click
 from sre.cli.app import App, output_option, pass_app
 from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ExitCode
+from sre.printable import printable
 
 if TYPE_CHECKING:
     from sre.adapters.grafana import Pushed
@@ -64,7 +65,7 @@ def generate(
     folder = output_dir or Path(FOLDER)
     planned = changes(folder, files, GENERATED)
     if check:
-        click.echo(planned.diff, nl=False)
+        click.echo(printable(planned.diff), nl=False)
         if planned:
             app.note(f"{folder}: not what sre dashboards generate writes; run it, without --check")
         return ExitCode.NO if planned else ExitCode.OK

@@ -12,6 +12,7 @@ import click
 
 from sre.cli.app import App, output_option, pass_app
 from sre.errors import ConfigError, ExitCode
+from sre.printable import printable
 
 if TYPE_CHECKING:
     from sre.control.demo import Mark
@@ -101,7 +102,7 @@ class Display:
             from rich.console import Console
 
             console = Console(stderr=True, highlight=False, soft_wrap=True)
-            self._write = lambda line, style: console.print(line, style=style, markup=False)
+            self._write = lambda line, style: console.print(printable(line), style=style, markup=False)
 
     def headline(self, kind: str) -> None:
         """What is shown, and which waits were cut."""

@@ -39,7 +39,7 @@ def analyze() -> None:
 @pass_app
 def list_incidents(app: App, only_open: bool, output: str) -> int:
     """List incidents, newest first: open, escalated (nobody acknowledged it), acknowledged or resolved."""
-    from sre.incidents.report import moment, printable
+    from sre.incidents.report import moment
     from sre.incidents.standing import standings
 
     files = _files(app)
@@ -67,7 +67,7 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
         f"  {one.facts.get('scope', '?')}{f'  ({one.acknowledged_by})' if one.acknowledged_by else ''}"
         for one in found
     ]
-    app.emit(output, data, printable("\n".join(lines)) if lines else "no incidents")
+    app.emit(output, data, "\n".join(lines) if lines else "no incidents")
     for problem in problems:
         app.note(problem)
     return ExitCode.OK
@@ -115,19 +115,17 @@ def _acknowledge(app: App, incident_id: str, by: str, note: str) -> dict[str, An
 
 
 def _acknowledged(incident_id: str, answer: dict[str, Any]) -> str:
-    from sre.incidents.report import moment, printable
+    from sre.incidents.report import moment
 
     when = "" if answer["at_wall"] is None else f" at {moment(answer['at_wall'])} UTC"
     who = "" if not answer["by"] else f" by {answer['by']}"
     count = len(answer["incidents"])
     several = f" ({count} incidents)" if count > 1 else ""
-    return printable(
-        {
-            "acknowledged": f"{incident_id} is acknowledged{who}{several}",
-            "already_acknowledged": f"{incident_id} was acknowledged already{who}{when}",
-            "resolved": f"{incident_id} is resolved{when}; there is nothing to acknowledge",
-        }[answer["outcome"]]
-    )
+    return {
+        "acknowledged": f"{incident_id} is acknowledged{who}{several}",
+        "already_acknowledged": f"{incident_id} was acknowledged already{who}{when}",
+        "resolved": f"{incident_id} is resolved{when}; there is nothing to acknowledge",
+    }[answer["outcome"]]
 
 
 @incident.command()
@@ -149,11 +147,11 @@ def show(app: App, incident_id: str, output: str) -> int:
 @pass_app
 def timeline(app: App, incident_id: str, output: str) -> int:
     """Show what happened in an incident, in order."""
-    from sre.incidents.report import printable, timeline_lines
+    from sre.incidents.report import timeline_lines
 
     found = _known(app, incident_id)
     report = _report(app, _files(app), found, kernel=False)
-    text = printable("\n".join(timeline_lines(report.events, began=found.opened_wall)))
+    text = "\n".join(timeline_lines(report.events, began=found.opened_wall))
     app.emit(output, [asdict(event) for event in report.events], text)
     for problem in (*found.damage, *report.problems):
         app.note(problem)

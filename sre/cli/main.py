@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from sre.cli.app import App
 from sre.errors import ConfigError, ExitCode, SreError
+from sre.printable import printable
 
 # name -> (module, attribute, help line). The help line stands here so that --help imports nothing.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -102,7 +104,9 @@ def run(argv: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        with io.StringIO() as said:
+            error.show(said)
+            click.echo(printable(said.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("sre: aborted", err=True)
@@ -115,7 +119,7 @@ def run(argv: list[str]) -> int:
             raise
         lines = error.problems if isinstance(error, ConfigError) else [str(error)]
         for line in lines:
-            click.echo(f"sre: {line}", err=True)
+            click.echo(printable(f"sre: {line}"), err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0
 

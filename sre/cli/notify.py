@@ -158,7 +158,7 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
 @pass_app
 def show(app: App, message_id: int, output: str) -> int:
     """Show one message with its text and what its provider said."""
-    from sre.incidents.report import notification_json, printable
+    from sre.incidents.report import notification_json
     from sre.notify.envelope import message_to_json
     from sre.notify.forms import long_text
 
@@ -171,7 +171,7 @@ def show(app: App, message_id: int, output: str) -> int:
         "message": message_to_json(row.message),
         "opened": None if row.opened is None else message_to_json(row.opened),
     }
-    app.emit(output, data, lambda: printable("\n".join((_table([row]), "", long_text(row.message, row.opened)))))
+    app.emit(output, data, lambda: "\n".join((_table([row]), "", long_text(row.message, row.opened))))
     return ExitCode.OK
 
 
@@ -320,7 +320,7 @@ def _renderer(app: App) -> Renderer:
 
 
 def _table(rows: Sequence[OutboxRow]) -> str:
-    from sre.incidents.report import moment, printable
+    from sre.incidents.report import moment
 
     if not rows:
         return "no messages"
@@ -335,7 +335,7 @@ def _table(rows: Sequence[OutboxRow]) -> str:
         note = _standing(row)
         if note:
             lines.append(f"{'':>7}{note}")
-    return printable("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _standing(row: OutboxRow) -> str:

@@ -24,7 +24,7 @@ def end_to_end(app: App, prometheus: str, alertmanager: str, wait_seconds: float
 
 
 def _table(data: dict[str, Any]) -> str:
-    from sre.incidents.report import moment, printable
+    from sre.incidents.report import moment
 
     lines = [f"{'hop':<24}  {'when (UTC)':<19}  {'took':>9}"]
     for hop in data["hops"]:
@@ -36,4 +36,4 @@ def _table(data: dict[str, Any]) -> str:
     else:
         word = "stopped at" if data["ended"] == "stopped" else "stopped somewhere after"
         lines.append(f"{word} {data['stopped_at']}: {data['why']}")
-    return printable("\n".join(lines))
+    return "\n".join(lines)

@@ -11,6 +11,7 @@ import click
 from sre.cli.app import App, output_option, pass_app
 from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ConfigError, ExitCode
+from sre.printable import printable
 
 if TYPE_CHECKING:
     from sre.monitoring.catalogue_rules import RuleFile
@@ -100,7 +101,7 @@ def generate(
     folder = output_dir or Path(FOLDERS[form])
     planned = changes(folder, files, mark)
     if check:
-        click.echo(planned.diff, nl=False)
+        click.echo(printable(planned.diff), nl=False)
         if planned:
             app.note(f"{folder}: not what sre rules generate writes; run it, without --check")
         return ExitCode.NO if planned else ExitCode.OK

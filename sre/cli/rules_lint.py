@@ -138,7 +138,7 @@ def _print(app: App, output: str, findings: Sequence[Finding], files: int) -> No
         return
     text = render.as_github(findings) if output == "github" else render.as_text(findings)
     if text:
-        click.echo(text)
+        app.emit("text", None, text)
     app.note(render.summary(findings, files))
 
 

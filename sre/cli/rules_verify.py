@@ -10,6 +10,7 @@ import click
 
 from sre.cli.app import App, output_option, pass_app
 from sre.errors import ConfigError, ExitCode
+from sre.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,12 +80,12 @@ def verify(
     found, failures = asyncio.run(_look(urls, kind, access, wanted_samples(groups, chosen)))
     if not found:
         for failure in failures[:-1]:
-            app.note(f"sre: {failure}")
+            app.note(f"sre: {one_line(str(failure))}")
         raise failures[-1]
     report = judged(joined(found), groups, chosen)
     app.emit(output, as_json(report), lambda: as_text(report))
     for failure in failures:
-        app.note(f"sre: {failure}")
+        app.note(f"sre: {one_line(str(failure))}")
     if failures:
         return failures[0].exit_code
     if report.blind:
@@ -189,13 +190,13 @@ def as_text(report: Report) -> str:
     lines = []
     for one in report.exporters:
         lines.append(f"{one.exporter.value}: release {one.release}, {one.metrics} of the catalogue's metrics")
-        lines += [f"  {reason.cause.value}: {reason.text}" for reason in one.problems]
+        lines += [f"  {reason.cause.value}: {one_line(reason.text)}" for reason in one.problems]
     alerts = sorted(report.alerts, key=lambda finding: (-finding.outcome.verdict.rank, finding.name))
     width = max((len(finding.name) for finding in alerts), default=0)
     if alerts:
         lines += ["", f"{'ALERT':<{width}}  {'VERDICT':<13}  WHY"]
     for finding in alerts:
-        first, *more = list(dict.fromkeys(reason.text for reason in finding.outcome.reasons)) or [""]
+        first, *more = list(dict.fromkeys(one_line(reason.text) for reason in finding.outcome.reasons)) or [""]
         lines.append(f"{finding.name:<{width}}  {finding.outcome.verdict.value:<13}  {first}".rstrip())
         lines += [f"{'':<{width}}  {'':<13}  {text}" for text in more]
     bad = (Verdict.CANNOT_FIRE, Verdict.MISLEADS)

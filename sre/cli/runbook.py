@@ -9,6 +9,7 @@ import click
 
 from sre.cli.app import App, output_option, pass_app
 from sre.errors import ConfigError, ExitCode
+from sre.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,9 +73,9 @@ def show(app: App, alert: str, labels: tuple[str, ...], output: str) -> int:
     if output == "json":
         app.emit(output, _document(filled, page, given), "")
     elif output == "text" and _terminal():
-        _print(filled.text)
+        _print(printable(filled.text))
     else:
-        click.echo(filled.text, nl=not filled.text.endswith("\n"))
+        click.echo(printable(filled.text), nl=not filled.text.endswith("\n"))
     return ExitCode.OK
 
 
@@ -112,16 +113,10 @@ def _labels(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         name, found, value = text.partition("=")
         if not found or not LABEL_NAME.fullmatch(name):
-            raise ConfigError([f"sre runbook: --label {_shown(text)}: write it as NAME=VALUE, e.g. node=gpu-1"])
+            raise ConfigError([f"sre runbook: --label {text!r}: write it as NAME=VALUE, e.g. node=gpu-1"])
         if labels.setdefault(name, value) != value:
             raise ConfigError([f"sre runbook: --label {name}: given twice with different values; give it once"])
     return labels
-
-
-def _shown(text: str) -> str:
-    from sre.monitoring.runbooks import printable
-
-    return repr(printable(text))
 
 
 def _note_labels(app: App, page: Runbook, given: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ import click
 
 from sre.cli.app import App, output_option, pass_app
 from sre.errors import ConfigError, ExitCode
+from sre.printable import printable
 
 if TYPE_CHECKING:
     from sre.control.supervision import Say
@@ -38,7 +39,7 @@ def _talker(log: Path | None, *, stamped: bool) -> Say:
         line = f"{name:<12} {text}"
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         with contextlib.suppress(OSError):
-            click.echo(f"{stamp} {line}" if stamped else line, err=True)
+            click.echo(printable(f"{stamp} {line}" if stamped else line), err=True)
         if log is not None:
             with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:
                 file.write(f"{stamp} {line}\n")
@@ -115,7 +116,7 @@ def _print_plan(app: App, root: Root, paths: StatePaths, call: Invocation) -> in
         words = [str(row.pop("action")).ljust(6), str(row.pop("name")).ljust(12)]
         words += [f"{key} {value}" for key, value in row.items()]
         words += [" ".join(argv)] if isinstance(argv, list) else []
-        click.echo(" ".join(words))
+        click.echo(printable(" ".join(words)))
     app.note("sre up: nothing was changed (--dry-run)")
     return ExitCode.OK
 

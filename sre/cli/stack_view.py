@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sre.printable import printable
 from sre.signals.types import ProcessState
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def render(status: StackStatus) -> list[RenderableType]:
     parts: list[RenderableType] = []
     stack = status.stack
     if stack is None:
-        parts.append(Text(f"supervisor: {NOT_SEEN}: {status.stack_problem}", style="red"))
+        parts.append(Text(printable(f"supervisor: {NOT_SEEN}: {status.stack_problem}"), style="red"))
         parts += [Text(f"  still running: {name} (pid {pid})") for name, pid in status.leftovers]
         if status.leftovers:
             parts.append(Text("take it over with: sre up, or stop it with: sre down"))
@@ -57,10 +58,10 @@ def render(status: StackStatus) -> list[RenderableType]:
         for process in stack.processes:
             table.add_row(*_row(process, status.breakers, seen=status.guard is not None))
         parts.append(table)
-        parts += [Text(process.problem, style="red") for process in stack.processes if process.problem]
-        parts += [Text(f"note: {note}", style="yellow") for note in stack.notes]
+        parts += [Text(printable(process.problem), style="red") for process in stack.processes if process.problem]
+        parts += [Text(printable(f"note: {note}"), style="yellow") for note in stack.notes]
     if status.guard_problem is not None:
-        parts.append(Text(status.guard_problem, style="red"))
+        parts.append(Text(printable(status.guard_problem), style="red"))
     return parts
 
 
@@ -80,7 +81,7 @@ def _row(process: ProcessReport, breakers: dict[str, dict[str, Any]], *, seen: b
         "-" if process.uptime_seconds is None else duration(process.uptime_seconds),
         str(process.restarts),
         _breaker(process, breakers, seen=seen),
-        process.last_exit or "-",
+        printable(process.last_exit or "-"),
     ]
 
 
@@ -92,10 +93,10 @@ def _breaker(process: ProcessReport, breakers: dict[str, dict[str, Any]], *, see
     breaker = breakers.get(process.name)
     if not seen or breaker is None:
         return Text(NOT_SEEN, style="red")
-    state = str(breaker.get("state"))
+    state = printable(str(breaker.get("state")))
     text = Text(state, style=BREAKER_STYLES.get(state, "bold red"))
     if breaker.get("reason") and state != "closed":
-        text.append(f" ({breaker['reason']})")
+        text.append(printable(f" ({breaker['reason']})"))
     return text
 
 

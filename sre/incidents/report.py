@@ -11,6 +11,7 @@ from typing import Any
 from sre.actions.records import JournalRow, OutboxRow, OutboxState
 from sre.incidents.records import Incident
 from sre.incidents.standing import Standing
+from sre.printable import printable
 
 EVIDENCE_LINES_SHOWN = 15
 
@@ -122,11 +123,6 @@ def as_text(report: Report) -> str:
     if problems:
         lines += ["", "could not be read", *(f"  {problem}" for problem in problems)]
     return printable("\n".join(lines))
-
-
-def printable(text: str) -> str:
-    """Return ``text`` without control characters: logs and clients must not steer the reader's terminal."""
-    return "".join(c if c == "\n" or c.isprintable() else "?" for c in text.replace("\t", "    "))
 
 
 def timeline_lines(found: Sequence[Event], *, began: float) -> list[str]:

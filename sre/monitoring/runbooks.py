@@ -230,7 +230,7 @@ def fill(text: str, labels: Mapping[str, str]) -> str:
     for name, value in labels.items():
         problem = unfit(value)
         if problem is not None:
-            raise ConfigError([f"sre runbook: label {name}: {printable(value)!r} {problem}, or leave this label out"])
+            raise ConfigError([f"sre runbook: label {name}: {value!r} {problem}, or leave this label out"])
     return "".join(_filled(piece, labels) for piece in pieces(text))
 
 
@@ -240,11 +240,6 @@ def _filled(piece: Piece, labels: Mapping[str, str]) -> str:
     if piece.kind is Kind.BLOCK and piece.language == PROMQL:
         return fill_promql(piece.text, labels)
     return piece.text
-
-
-def printable(text: str) -> str:
-    """``text`` with a question mark for each character that could steer a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def quoted(value: str) -> str:

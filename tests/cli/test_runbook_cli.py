@@ -93,8 +93,8 @@ def test_unknown_alert_names_the_nearest_and_exits_2(run_sre: RunSre) -> None:
     ("given", "message"),
     [
         (("target=-rf",), "label target: '-rf' begins with '-': a program would take it as an option"),
-        (("target=a\nid",), "label target: 'a?id' has characters that cannot be seen"),
-        (("target=\x1b[2J",), "label target: '?[2J' has characters that cannot be seen"),
+        (("target=a\nid",), "label target: 'a\\nid' has characters that cannot be seen"),
+        (("target=\x1b[2J",), "label target: '\\x1b[2J' has characters that cannot be seen"),
         (("target",), "--label 'target': write it as NAME=VALUE, e.g. node=gpu-1"),
         (("a b=c",), "--label 'a b=c': write it as NAME=VALUE"),
         (("target=a", "target=b"), "--label target: given twice with different values; give it once"),
