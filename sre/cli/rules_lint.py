@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from sre.cli.app import App, pass_app
+from sre.cli.monitoring_options import monitoring_settings, release_options
 from sre.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from sre.metrics.types import Version
     from sre.monitoring.lint import Finding, LintOptions
+    from sre.settings.monitoring import MonitoringSettings
 
 MAX_BYTES = 64 * 1024 * 1024
 """A file above is not read: no rule file is as large, and its text would be refused anyway."""
@@ -35,12 +37,7 @@ STDIN = "-"
 @click.option("--list-checks", is_flag=True, help="List every check and leave.")
 @click.option("--explain", metavar="CHECK", help="Say what a check is for and leave.")
 @click.option("--prometheus-version", metavar="V", help="Lowest Prometheus that must read the files [default: 2.42].")
-@click.option("--vllm-version", metavar="V", help="Release of vLLM [default: monitoring.vllm_version, else any].")
-@click.option(
-    "--dcgm-version",
-    metavar="V",
-    help="Release of dcgm-exporter [default: monitoring.dcgm_exporter_version, else any].",
-)
+@release_options
 @click.option("--retention", metavar="DURATION", help="What Prometheus keeps [default: monitoring.retention_days].")
 @click.option(
     "--scrape-interval", metavar="DURATION",
@@ -62,7 +59,8 @@ def lint(
     explain: str | None,
     prometheus_version: str | None,
     vllm_version: str | None,
-    dcgm_version: str | None,
+    dcgm_exporter_version: str | None,
+    metric_prefix: str | None,
     retention: str | None,
     scrape_interval: str | None,
     runbooks: Path | None,
@@ -87,9 +85,10 @@ def lint(
         return ExitCode.OK
     if not files:
         raise click.UsageError("give one or more files, or - for standard input")
-    options = _options(
-        app, disabled, only, prometheus_version, vllm_version, dcgm_version, retention, scrape_interval, runbooks
+    settings = monitoring_settings(
+        app, vllm_version=vllm_version, dcgm_exporter_version=dcgm_exporter_version, metric_prefix=metric_prefix
     )
+    options = _options(settings, disabled, only, prometheus_version, retention, scrape_interval, runbooks)
     texts, unreadable, refused = [], False, False
     for name in files:
         try:
@@ -196,41 +195,32 @@ def _seconds(text: str, option: str) -> float:
 
 
 def _options(
-    app: App,
+    settings: MonitoringSettings,
     disabled: tuple[str, ...],
     only: tuple[str, ...],
     prometheus_version: str | None,
-    vllm_version: str | None,
-    dcgm_version: str | None,
     retention: str | None,
     scrape_interval: str | None,
     runbooks: Path | None,
 ) -> LintOptions:
-    from sre.metrics.types import Exporter
+    from sre.monitoring.catalogue_rules import selection
     from sre.monitoring.lint.findings import PROMETHEUS_LOWEST, LintOptions
 
-    settings = app.settings().monitoring
-    versions = {}
-    for exporter, given, configured, option in (
-        (Exporter.VLLM, vllm_version, settings.vllm_version, "--vllm-version"),
-        (Exporter.DCGM, dcgm_version, settings.dcgm_exporter_version, "--dcgm-version"),
-    ):
-        text = given if given is not None else configured
-        if text is not None:
-            versions[exporter] = _version(text, option)
+    # What the generator goes by: the same releases, prefix and bucket edges.
+    chosen = selection(settings)
     return LintOptions(
         only=frozenset(_known(check, "--only") for check in only),
         disabled=frozenset(_known(check, "--disable") for check in disabled),
         prometheus_version=(
             _version(prometheus_version, "--prometheus-version") if prometheus_version else PROMETHEUS_LOWEST
         ),
-        versions=versions,
+        versions={exporter: release for exporter, release in chosen.versions.items() if release is not None},
         retention_seconds=_seconds(retention, "--retention") if retention else settings.retention_days * 86_400,
         scrape_interval_seconds=(
             _seconds(scrape_interval, "--scrape-interval") if scrape_interval else settings.scrape_interval_seconds
         ),
-        metric_prefix=settings.metric_prefix,
-        custom_buckets=settings.custom_buckets,
+        metric_prefix=chosen.prefix,
+        custom_buckets=chosen.buckets,
         runbooks=_runbooks(runbooks) if runbooks is not None else None,
     )
 

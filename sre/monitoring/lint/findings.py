@@ -90,7 +90,7 @@ class LintOptions:
         retention_seconds: What Prometheus keeps (``--storage.tsdb.retention.time``).
         scrape_interval_seconds: Of the slowest job.
         metric_prefix: What vLLM's metric names begin with.
-        custom_buckets: Family → upper edges where vLLM's are changed.
+        custom_buckets: Name of a histogram → upper edges where vLLM's are changed.
         target_labels: Labels that discovery or relabelling may add to any series.
         external_labels: Names of Prometheus' external_labels; a rule must not set them.
         runbooks: File name → text of the local runbooks; None: not checked.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sre.metrics.catalogue import CATALOGUE, VLLM_PREFIX
-from sre.metrics.types import Exporter, Kind, Metric
+from sre.metrics.types import Exporter, Kind, Metric, Version
 from sre.monitoring.lint.known import COUNTER_ENDINGS, SampleType
 from sre.monitoring.lint.subject import Role, Subject, comparison
 from sre.monitoring.lint.syntax import (
@@ -81,7 +81,9 @@ def _name(subject: Subject, index: int, selector: Selector) -> None:
     successor = CATALOGUE.successor(metric)
     exporter, release = metric.exporter.value, names.options.versions.get(metric.exporter)
     gone = not names.available(metric)
-    if not gone and (metric.deprecated is None or successor is None):
+    if not gone and (
+        metric.deprecated is None or successor is None or not _is_deprecated_in(metric, successor, release)
+    ):
         return
     if _has_fallback(subject, index, metric, successor):
         return
@@ -98,6 +100,13 @@ def _name(subject: Subject, index: int, selector: Selector) -> None:
     else:
         message = f"{name} exists since {exporter} {metric.since}, and {release} is in use"
         subject.note("expression/removed-metric", message, name, "Use the name of that release, or raise its version.")
+
+
+def _is_deprecated_in(metric: Metric, successor: Metric, release: Version | None) -> bool:
+    """Whether the release in use has deprecated the metric, and has the successor that is to be used instead."""
+    return release is None or (
+        metric.deprecated is not None and release >= metric.deprecated and successor.exists_in(release)
+    )
 
 
 def _successor_remedy(name: str, metric: Metric, successor: Metric | None) -> str:

@@ -13,7 +13,9 @@ from click.testing import CliRunner
 
 from sre.cli.app import App
 from sre.cli.rules_lint import lint
+from sre.errors import ConfigError
 from sre.monitoring.lint import CHECKS, Finding, Severity, render
+from tests.monitoring.lint.support import ALERT
 
 EXAMPLES = Path(__file__).with_name("examples")
 ERROR = str(EXAMPLES / "expression/impossible/fail.yml")
@@ -40,6 +42,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         result = CliRunner().invoke(
             lint, argv, obj=App(None, None, False), standalone_mode=False, input=io.BytesIO(stdin)
         )
+        if isinstance(result.exception, ConfigError):
+            return Ran(result.exception.exit_code, result.stdout, str(result.exception))
         if result.exception is not None:
             import click
 
@@ -127,9 +131,12 @@ def test_options_reach_the_checks(run: Run) -> None:
     assert run("--scrape-interval", "2s", short).code == 0
     renamed = str(EXAMPLES / "expression/deprecated-metric/fail.yml")
     assert run("--strict", renamed).code == 3
-    assert run("--strict", "--dcgm-version", "4.8.3", renamed).code == 0
+    assert run("--strict", "--dcgm-exporter-version", "4.8.3", renamed).code == 0
     removed = str(EXAMPLES / "expression/removed-metric/fail.yml")
-    assert run("--vllm-version", "0.8.5", "--strict", "--disable", "expression/deprecated-metric", removed).code == 0
+    assert run("--vllm-version", "0.8.5", "--strict", removed).code == 0
+    renamed_all = ALERT.format(expr="          llm_kv_cache_usage_perc > 90", for_="5m", summary='"x"').encode()
+    assert run("-", stdin=renamed_all).code == 0
+    assert run("--metric-prefix", "llm_", "-", stdin=renamed_all).code == 3
 
 
 @pytest.mark.parametrize(
@@ -162,3 +169,15 @@ def test_the_checks_are_listed_and_explained(run: Run) -> None:
 def test_settings_are_defaults(run: Run, tmp_path: Path) -> None:
     (tmp_path / "sre.yaml").write_text("monitoring:\n  retention_days: 40\n")
     assert run(str(EXAMPLES / "expression/range-beyond-retention/fail.yml")).code == 0
+
+
+def test_bucket_edges_are_those_of_the_generator(run: Run, tmp_path: Path) -> None:
+    """A family of vLLM's ``--custom-histogram-buckets`` stands for all of its histograms."""
+    rules = tmp_path / "rules.yml"
+    expr = "histogram_quantile(0.99, sum by (le) (rate(vllm:e2e_request_latency_seconds_bucket[5m]))) > 0.65"
+    rules.write_text(ALERT.format(expr=f"          {expr}", for_="5m", summary='"x"'))
+    assert run(str(rules)).code == 3
+    (tmp_path / "sre.yaml").write_text(
+        "monitoring: {custom_buckets: {request_latency: [0.1, 0.5, 0.65, 1, 2, 10, 30, 60]}}"
+    )
+    assert run(str(rules)).code == 0

@@ -130,6 +130,23 @@ def test_a_metric_newer_than_the_release_is_found() -> None:
     assert "exists since" in found[0].message
 
 
+@pytest.mark.parametrize(
+    ("name", "release", "found"),
+    [
+        ("vllm:gpu_cache_usage_perc", Version(0, 8), []),
+        ("vllm:gpu_cache_usage_perc", Version(0, 32), ["expression/removed-metric"]),
+        ("vllm:time_per_output_token_seconds_count", Version(0, 8), []),
+        ("vllm:time_per_output_token_seconds_count", Version(0, 11), ["expression/deprecated-metric"]),
+    ],
+)
+def test_a_metric_is_deprecated_in_releases_that_have_the_successor(
+    name: str, release: Version, found: list[str]
+) -> None:
+    options = LintOptions(versions={Exporter.VLLM: release})
+    expr = f"rate({name}[5m])" if name.endswith("_count") else name
+    assert checks(alert(f"{expr} > 0.9", options)) == found
+
+
 def test_the_successor_is_named() -> None:
     found = alert("vllm:gpu_cache_usage_perc > 0.9")
     assert checks(found) == ["expression/removed-metric"]
