@@ -11,8 +11,8 @@ from sre.notify.alert_records import AlertIncident
 from sre.notify.alerts import Alert
 from sre.notify.links import is_web_address
 
-ALERT_REASON = "alert"
-"""Reason of every incident that an alert opened; which one is the fact RULE."""
+LONGEST_REASON = 100
+"""The reason of an incident that an alert opened is the alert's name."""
 SILENT_REASON = "pipeline_silent"
 HEARD_LATE = "heard late"
 NOT_LISTED = "alerts not listed"
@@ -85,7 +85,7 @@ def alert_message(
         event=event,
         severity=incident.severity,
         scope=incident.scope,
-        reason=ALERT_REASON,
+        reason=alert.name[:LONGEST_REASON],
         summary=summary,
         at_wall=wall,
         facts=tuple((name, value) for name, value in said if value),
@@ -100,7 +100,7 @@ def ended_message(incident: AlertIncident, wall: float, why: str = "") -> Messag
         event="resolve",
         severity="info",
         scope=incident.scope,
-        reason=SILENT_REASON if incident.name == SILENT_REASON else ALERT_REASON,
+        reason=incident.name[:LONGEST_REASON],
         summary=why or f"{incident.name} ended after {lasted}",
         at_wall=wall,
         facts=((facts.RULE, incident.name), ("alerts", str(incident.members))) if incident.members else (),

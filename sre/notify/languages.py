@@ -125,7 +125,6 @@ ZH = Words(
         "latched": "锁定待处理",
         "blind": "信号缺失",
         "fault_left": "故障未撤销",
-        "alert": "告警",
         "pipeline_silent": "监控链路静默",
         "alerts-unreadable": "告警无法解析",
         "storm": "消息过多",

@@ -28,7 +28,7 @@ import aiohttp
 from aiohttp import web
 
 from sre.errors import StateError
-from sre.notify.alerts import Payload, PayloadError, parse
+from sre.notify.alerts import Payload, PayloadError, Refusal, parse
 from sre.servers.gate import Gate
 
 log = logging.getLogger("sre.webhook")
@@ -42,6 +42,7 @@ PARSED_HERE_BYTES = 32 * 1024
 LINGER_SECONDS = 2.0
 """A refused body is read and thrown away for so long, so that the refusal is read before the connection breaks."""
 LONGEST_FORM_BYTES = 4096
+LOG_AGAIN_SECONDS = 60.0
 BACKLOG = 512
 SHUTDOWN_SECONDS = 3.0
 """Requests under way at the end may finish for so long."""
@@ -150,6 +151,7 @@ class AlertWebhook:
         self._room = BODIES_AT_ONCE * limits.body_bytes
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="webhook-parse")
         self._gate: Gate | None = None
+        self._silent_until: dict[Refusal, float] = {}
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._explain])
@@ -255,7 +257,7 @@ class AlertWebhook:
             payload = await self._parsed(body)
         except PayloadError as error:
             self._counted("refused")
-            log.error("webhook: a notification is refused and lost (%s): %s", error.refusal.value, error)
+            self._log_refusal(error)
             return _say(400, f"webhook: {error.refusal.value}: {error}")
         finally:
             self._room += len(body)
@@ -267,6 +269,13 @@ class AlertWebhook:
             return _later(f"webhook: not stored: {error}")
         self._counted("accepted")
         return web.json_response({"alerts": taken.alerts, "unreadable": len(payload.bad)})
+
+    def _log_refusal(self, error: PayloadError) -> None:
+        """Once a minute per reason: who repeats himself fills no disk."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._silent_until.get(error.refusal, 0.0):
+            self._silent_until[error.refusal] = now + LOG_AGAIN_SECONDS
+            log.error("webhook: a notification is refused and lost (%s): %s", error.refusal.value, error)
 
     async def _parsed(self, body: bytes) -> Payload:
         if len(body) <= PARSED_HERE_BYTES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
@@ -68,8 +69,9 @@ class Gate:
             waiting = [one for one in self._open.values() if one.phase is not Phase.PROVEN]
             if not waiting:
                 return False
-            # Between requests first, then whoever has waited longest.
-            min(waiting, key=lambda one: (one.phase is not Phase.IDLE, one.since)).turn_out()
+            # Between requests first; then of the peer that has the most, whoever has waited longest.
+            held = Counter(one.peer for one in waiting)
+            min(waiting, key=lambda one: (one.phase is not Phase.IDLE, -held[one.peer], one.since)).turn_out()
         self._open[transport] = passage
         return True
 
@@ -107,11 +109,15 @@ class Passage(asyncio.Protocol):
         self._tail = b""
         self.phase = Phase.IDLE
         self.since = 0.0
+        self.peer = ""
+        """Address of who is at the other end."""
 
     # ---- asyncio.Protocol --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else ""
         if not self._gate.enter(self._transport, self):
             self._gate.refused("too_many_connections")
             sentence = "webhook: too many connections; come again"

@@ -377,7 +377,7 @@ def test_a_heartbeat_nobody_asks_for_any_more_is_not_missed(desk: Desk) -> None:
 
 def test_a_bad_alert_costs_the_others_nothing_and_a_person_is_told(desk: Desk) -> None:
     assert desk.take({"labels": {"alertname": "Bad"}}, one(node="n1")) == [Verdict.OPENED]
-    assert [m.reason for m in desk.messages()] == ["alert", "alerts-unreadable"]
+    assert [m.reason for m in desk.messages()] == ["VllmQueueGrowing", "alerts-unreadable"]
     assert "alerts[0] Bad" in desk.messages()[1].summary
     desk.take({"labels": {"alertname": "Bad"}}, one(node="n1"))
     assert len(desk.messages()) == 2, "once an hour"

@@ -116,7 +116,7 @@ async def test_a_paused_guard_trips_nothing_and_the_alert_pages(scene: Scene) ->
     assert guard is not None
     await guard.set_pause(Pause("ann", "migration", scene.now()))
     assert await scene.take(hung(scene)) == [Verdict.OPENED]
-    assert scene.told() == [("open", "alert")]
+    assert scene.told() == [("open", "VllmEngineHung")]
 
 
 async def test_a_guard_that_died_between_writing_and_tripping_trips_after_its_restart(scene: Scene) -> None:
@@ -139,7 +139,7 @@ async def test_after_a_long_death_nothing_trips_and_a_person_is_told(scene: Scen
     await scene.intake.turn()
     assert scene.world.applied is not None
     assert scene.world.applied.pools[0].reject_percent == 0
-    assert scene.told() == [("open", "alert")]
+    assert scene.told() == [("open", "VllmEngineHung")]
     store = scene.world.store
     assert store is not None
     assert "too_old" in [row.entry.reason for row in store.journal()]
