@@ -33,7 +33,7 @@ def engine(python: str, model: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def story(vllm_python: str, tiny_model: Path) -> Iterator[Story]:
-    """The fault is held for less than the guard waits before it restarts: a start takes half a minute."""
+    """One start for everything. The fault is held for less than the guard waits before it restarts."""
     with (
         short_folder() as folder,
         watched(
@@ -47,12 +47,15 @@ def story(vllm_python: str, tiny_model: Path) -> Iterator[Story]:
     ):
         told = Story(world)
         world.live.start_load(clients=2, max_tokens=64)
-        told.look()
+        answered = "vllm:e2e_request_latency_seconds_count > 2"
+        world.prometheus.until("requests answered", lambda: world.prometheus.query(answered), 30)
+        # Rates over minutes have their series during the hang as well: stock is taken while the alert is pending.
         told.hang = hang(
-            world, "vllm-0", hold="8s", group_wait=GROUP_WAIT_SECONDS, timeout=60, meanwhile=told.verify,
+            world, "vllm-0", hold="8s", group_wait=GROUP_WAIT_SECONDS, timeout=60, meanwhile=told.look,
             until_resolved=False,
         )  # fmt: skip
         world.live.stop_load()
+        told.verify()
         yield told
 
 
