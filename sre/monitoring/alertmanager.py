@@ -17,7 +17,7 @@ import yaml
 
 from sre.metrics.own import ID
 from sre.monitoring.alerts_toolkit import CANARY, WATCHDOG
-from sre.monitoring.levels import DEVICE, GPU, INSTANCE, MODEL_NAME, NODE, SLO, UUID
+from sre.monitoring.levels import DEVICE, GPU, INSTANCE, JOB, MODEL_NAME, NODE, SLO, UUID
 from sre.monitoring.model import Alert, Dimension, Severity
 from sre.monitoring.render import alert_labels
 from sre.settings.monitoring import MonitoringSettings
@@ -33,6 +33,8 @@ GROUP_BY = ("alertname", "dimension", MODEL_NAME)
 
 HOST_DOWN = "ResourceExporterDown"
 ENGINE_DOWN = "VllmEngineDown"
+ALL_ENGINES_DOWN = "VllmAllEnginesDown"
+MODEL_DOWN = "VllmModelDown"
 GUARD_DOWN = "SreGuardDown"
 
 
@@ -95,10 +97,12 @@ _NO_PAGE = _among("severity", Severity.TICKET.value, Severity.INFO.value)
 
 INHIBITIONS: tuple[Inhibition, ...] = (
     Inhibition(
-        "A broken card explains what the engines of its node show.",
+        # No page: the node may have engines on other cards, and what users feel is told whatever its cause.
+        "A broken card explains what the engines of its node show, pages excepted.",
         (_is("component", "gpu"), _PAGE, *_set(NODE)),
         (
             _is("component", "engine"),
+            _NO_PAGE,
             _among("dimension", Dimension.BATCHING.value, Dimension.REQUEST.value),
             *_set(NODE),
         ),
@@ -115,6 +119,12 @@ INHIBITIONS: tuple[Inhibition, ...] = (
         (_among("alertname", ENGINE_DOWN, HOST_DOWN), *_set(INSTANCE)),
         (Matcher("alertname", "!~", "|".join((ENGINE_DOWN, HOST_DOWN, GUARD_DOWN))), _NO_PAGE, *_set(INSTANCE)),
         (INSTANCE,),
+    ),
+    Inhibition(
+        "A job that is down explains that its models are.",
+        (_is("alertname", ALL_ENGINES_DOWN), *_set(JOB)),
+        (_is("alertname", MODEL_DOWN), *_set(JOB)),
+        (JOB,),
     ),
     Inhibition(
         "A guard that is down explains everything its values say, pages too.",

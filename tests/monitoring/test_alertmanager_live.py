@@ -179,7 +179,6 @@ def posted(alertmanager: Alertmanager, webhook: Webhook) -> None:
 
 INHIBITED = {
     "VllmQueueGrowing n1:8000",
-    "VllmEngineHung n1",
     "SloAvailabilityBurn3d m",
     "VllmErrorRatioHigh n3:8000",
     "NodeDiskAwaitHigh n1:9100",
