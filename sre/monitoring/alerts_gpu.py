@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from sre.metrics import dcgm, own, vllm
 from sre.metrics.types import Exporter
-from sre.monitoring.levels import INSTANCE, NODE
+from sre.monitoring.levels import INSTANCE, NODE, UUID, XID
 from sre.monitoring.model import Alert, Dimension, Input, Raw, Scenario, Severity, Steady
 from sre.monitoring.promql import (
     Expr,
@@ -14,16 +15,20 @@ from sre.monitoring.promql import (
     both,
     compare,
     either,
-    equal_to,
+    either_on,
     less_than,
     max_by,
     over_time,
+    present_by,
+    scaled,
+    seconds,
     sum_by,
     unless,
     with_node,
 )
 from sre.monitoring.recorded import Recorded, up_of
-from sre.monitoring.records_gpu import WINDOW, XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD
+from sre.monitoring.records_engine import at_least_four_scrapes
+from sre.monitoring.records_gpu import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD, any_xid
 from sre.monitoring.resource_scenarios import (
     CARD,
     card_errors_scenario,
@@ -39,6 +44,8 @@ from sre.settings.monitoring import MonitoringSettings
 _gpu = partial(Alert, dimension=Dimension.RESOURCE, component="gpu", dashboard="sre-resource")
 _THE_CARD = "GPU {{ $labels.gpu }} of {{ $labels.node }}"
 _TICKET = Severity.TICKET
+MEMORY = "1h"
+"""How long a card that was there is missed: so long also pages what was taken away on purpose."""
 
 
 def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
@@ -46,45 +53,44 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
     thresholds = settings.thresholds
     ours = partial(our_card, selection)
     theirs = partial(dcgm_card, selection)
-    counted = recorded("node:gpus:count")
-    memory_of_a_day = "1d" if settings.retention_days >= 1 else "1h"
+    moment = at_least_four_scrapes(selection, 60)
     return [
         _gpu(
             "GpuXidFatal",
-            _new_xid(recorded, XIDS_OF_THE_CARD, "card"),
+            _new_xid(recorded, XIDS_OF_THE_CARD),
             for_="0s",
             keep_firing_for="15m",
             severity=Severity.PAGE,
-            summary=_THE_CARD + " reported XID {{ $value | humanize }}.",
+            summary=_THE_CARD + " reported XID {{ $labels.xid }}.",
             description="This XID tells of a fault of the card, its memory, links or firmware, not of a program. "
             "Requests on " + _THE_CARD + " ({{ $labels.UUID }}) hang or fail until it is reset or replaced.",
             scenario=Scenario(
                 (Input(theirs(dcgm.XID_ERROR, dcgm.XID_ERRORS), Raw("0x10 79x9"), Steady(79), idle=Steady(0)),),
-                fires_after="5m", resolves_after="22m", labels=CARD, value="79",
+                fires_after="5m", resolves_after="22m", labels={**CARD, "xid": "79"},
             ),
         ),
         _gpu(
             "GpuXidApplication",
-            _new_xid(recorded, XIDS_OF_APPLICATIONS, "application"),
+            _new_xid(recorded, XIDS_OF_APPLICATIONS),
             for_="0s",
             keep_firing_for="15m",
             severity=_TICKET,
-            summary=_THE_CARD + " reported XID {{ $value | humanize }}, which a program causes.",
+            summary=_THE_CARD + " reported XID {{ $labels.xid }}, which a program causes.",
             description="A program on " + _THE_CARD + " ({{ $labels.UUID }}) made an illegal access or the like. "
             "The program fails, the card goes on. Repeated with several programs it is the card.",
             scenario=Scenario(
                 (Input(ours(own.GPU_XID_LAST), Raw("0x10 31x9"), Steady(31), idle=Steady(0)),),
-                fires_after="5m", resolves_after="22m", labels=CARD, value="31",
+                fires_after="5m", resolves_after="22m", labels={**CARD, "xid": "31"},
             ),
         ),
         _gpu(
             "GpuLost",
-            less_than(counted, over_time("max_over_time", counted, memory_of_a_day)),
+            _lost(selection, recorded),
             for_="2m",
             severity=Severity.PAGE,
             summary="{{ $labels.node }} shows {{ $value | humanize }} GPUs, fewer than before.",
             description="A card of {{ $labels.node }} no longer answers: fallen off the bus, or taken away. "
-            f"Some faults (XID 79, 119, 120) show only like this. Compared with the last {memory_of_a_day}.",
+            f"Some faults (XID 79, 119, 120) show only like this. Compared with the last {MEMORY}.",
             scenario=Scenario(
                 (
                     Input(theirs(dcgm.GPU_TEMP_CELSIUS, dcgm.GPU_TEMP), Steady(40), Steady(40)),
@@ -133,13 +139,16 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
         ),
         _gpu(
             "GpuThrottled",
-            compare(recorded("gpu:throttled:max"), "==", 1),
+            compare(over_time("max_over_time", recorded("gpu:throttled:max"), moment), "==", 1),
             for_="10m",
             severity=_TICKET,
             summary=_THE_CARD + " runs with lowered clocks.",
             description="Heat or the power supply holds the clocks of " + _THE_CARD + " ({{ $labels.UUID }}) down; "
             "every request on it is slower. The usual power cap under full load is not counted.",
-            scenario=card_scenario(ours(own.GPU_THROTTLED, reason="hw_thermal_slowdown"), 1, 0, "12m"),
+            scenario=card_scenario(
+                ours(own.GPU_THROTTLED, reason="hw_thermal_slowdown"), 1, 0, "12m",
+                resolves_after=f"{math.ceil(seconds(moment)) + 60}s",
+            ),
         ),
         _gpu(
             "GpuEccUncorrected",
@@ -237,16 +246,37 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
     ]  # fmt: skip
 
 
-def _new_xid(recorded: Recorded, xids: tuple[int, ...], kind: str) -> Expr:
+def _new_xid(recorded: Recorded, xids: tuple[int, ...]) -> Expr:
     """
-    One of ``xids`` is the last one, and it is new: the value changed, or the XID was counted once more.
+    One of ``xids`` was counted, or became the card's last one.
 
-    The XID itself comes first, so that it is the alert's value. A value that stood there within the hour is not new:
-    an exporter came back whose card was meanwhile seen by the guard, which had not seen that XID.
+    Each is enough: what is counted stays counted when another XID follows, and not every exporter counts.
     """
-    last = recorded("gpu:xid:last")
-    before = over_time("max_over_time", last, "1h", offset=WINDOW)
-    changed = compare(over_time("changes", last, WINDOW), ">", 0)
-    counted = compare(recorded(f"gpu:xid_{kind}:increase5m"), ">", 0)
-    new = either(unless(changed, equal_to(last, before)), counted)
-    return both(either(*(compare(last, "==", xid) for xid in xids)), new)
+    counted, changed = (
+        compare(recorded(name, any_xid(xids)), ">", 0) for name in ("gpu_xid:events:increase5m", "gpu_xid:changed:count")
+    )
+    return either_on(counted, changed, UUID, XID)
+
+
+def _lost(selection: Selection, recorded: Recorded) -> Expr:
+    """
+    A node shows fewer cards than before, 0 included, and one of its cards is seen by nobody.
+
+    A node without its only card has no count. It shows none where somebody answers who saw cards there: the exporter,
+    or the guard that says itself that there are none (one that cannot say is SreGpuReaderDown). Nobody answers of a
+    node that is gone.
+    """
+    cards = recorded("gpu:temperature:celsius")
+    gone = unless(over_time("max_over_time", cards, MEMORY), cards, UUID)
+    guards = both(
+        compare(selection.over_time("min_over_time", own.GPUS, MEMORY), "==", 0),
+        compare(up_of(selection, Exporter.SRE), "==", 1),
+        INSTANCE,
+    )
+    exporters = compare(up_of(selection, Exporter.DCGM), "==", 1)
+    answering = either(present_by(exporters, INSTANCE), present_by(guards, INSTANCE))
+    asked = over_time("max_over_time", recorded("instance:gpus:count"), MEMORY)
+    none = max_by(both(scaled(asked, 0, asked.unit), answering, INSTANCE), NODE)
+    counted = recorded("node:gpus:count")
+    fewer = less_than(either(counted, none), over_time("max_over_time", counted, MEMORY))
+    return both(fewer, gone, NODE)

@@ -9,6 +9,7 @@ INSTANCE = "instance"
 DEVICE = "device"
 GPU = "gpu"
 UUID = "UUID"
+XID = "xid"
 MODEL_NAME = "model_name"
 POOL = "pool"
 SLO = "slo"
@@ -17,6 +18,7 @@ JOB = "job"
 
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "gpu": (NODE, GPU, UUID),
+    "gpu_xid": (NODE, GPU, UUID, XID),
     "node": (NODE,),
     "instance": (NODE, INSTANCE),
     "instance_device": (NODE, INSTANCE, DEVICE),

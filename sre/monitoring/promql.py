@@ -31,10 +31,10 @@ from sre.monitoring.selection import (
 # What the other modules need of all three, in one place.
 __all__ = [
     "LE", "RANGE_SCRAPES", "VLLM_PREFIX", "Expr", "ExpressionError", "Selection", "absent_up", "among", "at_least",
-    "avg_by", "both", "chosen", "compare", "count_by", "either", "either_on", "equal_to", "holds", "labelled",
-    "largest_by", "le_matcher", "less_than", "max_by", "min_by", "minus", "number", "on_each", "one_minus", "or_zero",
-    "over_time", "plus", "present_by", "quantile", "quoted", "ratio", "relabelled", "scaled", "seconds", "sum_by",
-    "unless", "with_node",
+    "avg_by", "both", "chosen", "compare", "count_by", "counted_by_value", "either", "either_on", "equal_to",
+    "equal_to_each", "evaluated_at", "holds", "labelled", "largest_by", "le_matcher", "less_than", "max_by", "min_by",
+    "minus", "number", "on_each", "one_minus", "or_zero", "over_time", "plus", "present_by", "quantile", "quoted",
+    "ratio", "relabelled", "scaled", "seconds", "sum_by", "unless", "with_node",
 ]  # fmt: skip
 
 
@@ -74,9 +74,23 @@ def count_by(expr: Expr, *by: str) -> Expr:
     return _aggregate("count", expr, by)
 
 
+def counted_by_value(expr: Expr, label: str, *by: str) -> Expr:
+    """``count_values``: how many series have each value, which becomes ``label``: for whole numbers that are names."""
+    counted = _aggregate("count", expr, by)
+    text = f"count_values by ({', '.join(by)}) ({quoted(label)}, {expr.text})"
+    return replace(counted, text=text, labels=counted.labels | {label}, condition=False)
+
+
 def present_by(expr: Expr, *by: str) -> Expr:
     """1 for each of these label sets that has a series, whatever its value."""
     return replace(_aggregate("group", expr, by), unit=Unit.STATE)
+
+
+def evaluated_at(present: Expr) -> Expr:
+    """Time of the evaluation for each series of ``present``, seconds since 1970: recorded, when it was there last."""
+    if present.unit is not Unit.STATE:
+        raise ExpressionError(f"{present.text} is a {present.unit.value}; take present_by of it")
+    return replace(present, text=f"timestamp({present.text})", unit=Unit.TIMESTAMP_SECONDS, atomic=True)
 
 
 def largest_by(first: Expr, second: Expr, *by: str) -> Expr:
@@ -127,7 +141,8 @@ def either_on(first: Expr, second: Expr, *on: str) -> Expr:
     if missing := [label for label in on if label not in first.labels]:
         raise ExpressionError(f"{first.text} has no label {', '.join(missing)} to match on")
     text = f"{first.text} or on ({', '.join(on)}) {second.operand}"
-    return Expr(text, first.unit, first.labels, _uses(first, second), atomic=False)
+    condition = first.condition and second.condition
+    return Expr(text, first.unit, first.labels, _uses(first, second), atomic=False, condition=condition)
 
 
 def or_zero(expr: Expr, like: Expr) -> Expr:
@@ -227,6 +242,14 @@ def less_than(first: Expr, second: Expr) -> Expr:
 def equal_to(first: Expr, second: Expr) -> Expr:
     """``first == second``, series by series; units and labels must agree."""
     return replace(_arithmetic(first, "==", second), condition=True)
+
+
+def equal_to_each(each: Expr, of_several: Expr, *on: str) -> Expr:
+    """Of ``each`` the series that equal the one of ``of_several`` with the same ``on``, which is all its labels."""
+    if each.unit is not of_several.unit or of_several.labels != frozenset(on) or not frozenset(on) <= each.labels:
+        raise ExpressionError(f"{each.text} cannot be held against {of_several.text} by {', '.join(on)}")
+    text = f"{each.operand} == on ({', '.join(on)}) group_left () {of_several.operand}"
+    return Expr(text, each.unit, each.labels, _uses(each, of_several), atomic=False, condition=True)
 
 
 def over_time(function: str, recorded: Expr, window: str, *, offset: str = "") -> Expr:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sre.metrics.prometheus import UP
 from sre.metrics.types import Exporter
 from sre.monitoring import records_engine, records_resource
-from sre.monitoring.promql import Expr, Selection, quoted
+from sre.monitoring.levels import JOB
+from sre.monitoring.promql import Expr, Selection, among
 from sre.settings.monitoring import MonitoringSettings
 
 
@@ -16,13 +17,10 @@ class Recorded:
         every = (*records_resource.records(selection, settings), *records_engine.records(selection, settings))
         self._records = {record.name: record for record in every}
 
-    def __call__(self, name: str) -> Expr:
-        return self._records[name]()
+    def __call__(self, name: str, *matchers: str) -> Expr:
+        return self._records[name](*matchers)
 
 
 def up_of(selection: Selection, *exporters: Exporter) -> Expr:
     """``up`` of the exporters' targets."""
-    jobs = [selection.jobs.get(exporter, exporter.value) for exporter in exporters]
-    if len(jobs) == 1:
-        return selection.gauge(UP, job=jobs[0])
-    return selection.gauge(UP, f"job=~{quoted('|'.join(jobs))}")
+    return selection.gauge(UP, among(JOB, *(selection.jobs.get(exporter, exporter.value) for exporter in exporters)))

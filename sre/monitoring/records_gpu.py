@@ -13,18 +13,22 @@ from dataclasses import replace
 
 from sre.metrics import dcgm, own
 from sre.metrics.types import Metric, Unit
-from sre.monitoring.levels import GPU, NODE, UUID
+from sre.monitoring.levels import GPU, INSTANCE, NODE, UUID, XID
 from sre.monitoring.model import Record
 from sre.monitoring.promql import (
     Expr,
     Selection,
+    among,
+    both,
     compare,
     count_by,
+    counted_by_value,
     either,
     either_on,
     holds,
     labelled,
     max_by,
+    over_time,
     plus,
     quoted,
     ratio,
@@ -101,21 +105,7 @@ def card_records(selection: Selection) -> list[Record]:
             [_card(first(gauge, dcgm.BOARD_POWER_WATTS, dcgm.POWER_USAGE))],
             _own_card(gauge(own.GPU_POWER)),
         ),
-        record(
-            "xid:last",
-            "Last XID, 0 for none; keeps its value, so that only its changes tell of something new.",
-            [_card(first(gauge, dcgm.XID_ERROR, dcgm.XID_ERRORS))],
-            _own_card(gauge(own.GPU_XID_LAST)),
-        ),
-        *(
-            record(
-                f"xid_{kind}:increase5m",
-                f"XIDs {', '.join(str(xid) for xid in xids)} where somebody counts them: sees the same one twice.",
-                [_summed(_card(_counted_xids(selection, _any_of(dcgm.XID, xids)), dcgm.XID))],
-                _summed(_own_card(increase(own.GPU_XID_ERRORS, _any_of(own.XID, xids)), own.XID)),
-            )
-            for kind, xids in (("card", XIDS_OF_THE_CARD), ("application", XIDS_OF_APPLICATIONS))
-        ),
+        *_xids(selection),
         record(
             "nvlink:bytes_per_second",
             "Data over all NVLinks, both directions. DCGM's value is a rate already, and its old unit is disputed.",
@@ -145,13 +135,23 @@ def card_records(selection: Selection) -> list[Record]:
             "PCIe packets sent again, a second.",
             [_card(first(rate, dcgm.PCIE_REPLAY, dcgm.PCIE_REPLAY_COUNTER))],
         ),
-        record(
-            "throttled:max",
+        Record(
+            "gpu:throttled:max",
+            _either_that_says_so(
+                _card(first(increase, (dcgm.THERMAL_THROTTLE, _grows), (dcgm.THERMAL_VIOLATION, _grows))),
+                _own_card(gauge(own.GPU_THROTTLED, f"reason!~{quoted(USUAL_THROTTLING)}")),
+            ),
             "1 while heat (DCGM, the guard), a hardware brake or slowdown (the guard) holds the clocks down.",
-            [_card(first(increase, (dcgm.THERMAL_THROTTLE, _grows), (dcgm.THERMAL_VIOLATION, _grows)))],
-            _own_card(gauge(own.GPU_THROTTLED, f"reason!~{quoted(USUAL_THROTTLING)}")),
         ),
         Record("node:gpus:count", count_by(temperature(), NODE), "Cards that tell their temperature."),
+        Record(
+            "instance:gpus:count",
+            either(
+                count_by(_card(first(gauge, dcgm.GPU_TEMP_CELSIUS, dcgm.GPU_TEMP), INSTANCE), NODE, INSTANCE),
+                count_by(_own_card(gauge(own.GPU_TEMPERATURE), INSTANCE), NODE, INSTANCE),
+            ),
+            "The same by who is asked: whose answer it is that a node has no card left.",
+        ),
     ]  # fmt: skip
 
 
@@ -185,12 +185,62 @@ def _summed(per_card_and_more: Expr) -> Expr:
     return sum_by(per_card_and_more, NODE, GPU, UUID)
 
 
-def _counted_xids(selection: Selection, matcher: str) -> Expr:
-    """Of the last minutes: the count in the exporter's own window first, since a counter's first event is invisible."""
-    return either(
-        selection.gauge(dcgm.EXP_XID_ERRORS_COUNT, matcher),
-        selection.increase(dcgm.EXP_XID_ERRORS_TOTAL, WINDOW, matcher),
+def _either_that_says_so(theirs: Expr, ours: Expr) -> Expr:
+    """Of two states of a card 1 where one of them is 1: DCGM knows fewer reasons, and its 0 hides none of ours."""
+    return either_on(either_on(replace(compare(theirs, "==", 1), condition=False), ours, UUID), theirs, UUID)
+
+
+def _xids(selection: Selection) -> list[Record]:
+    """
+    The last XID, and the new ones by number: counted events, and changes of the last one.
+
+    Changes are those of one source. Across sources an old XID would be new, each time the exporter comes back to a card
+    that the guard saw meanwhile without one.
+    """
+    theirs = Record(
+        "gpu:xid_of_dcgm:last",
+        _card(_Known(selection)(selection.gauge, dcgm.XID_ERROR, dcgm.XID_ERRORS)),
+        "Last XID as the exporter has it, 0 for none; keeps its value.",
     )
+    ours = Record(
+        "gpu:xid_of_guard:last",
+        _own_card(selection.gauge(own.GPU_XID_LAST)),
+        "Last XID as the guard has it, 0 for none; keeps its value.",
+    )
+    every = (*XIDS_OF_THE_CARD, *XIDS_OF_APPLICATIONS)
+    # The count in the exporter's own window first, since a counter's first event is invisible.
+    counted = either(
+        selection.gauge(dcgm.EXP_XID_ERRORS_COUNT, any_xid(every)),
+        selection.increase(dcgm.EXP_XID_ERRORS_TOTAL, WINDOW, any_xid(every)),
+    )
+    return [
+        theirs,
+        ours,
+        Record(
+            "gpu:xid:last",
+            either_on(theirs(), ours(), UUID),
+            "Last XID, 0 for none; keeps its value, so that only its changes tell of something new.",
+        ),
+        Record(
+            "gpu_xid:events:increase5m",
+            either_on(
+                replace(compare(_card(counted, XID), ">", 0), condition=False),
+                _own_card(selection.increase(own.GPU_XID_ERRORS, WINDOW, any_xid(every)), XID),
+                UUID, XID,
+            ),
+            "XIDs where somebody counts them: sees the same one twice, and each of several at once.",
+        ),
+        Record(
+            "gpu_xid:changed:count",
+            either_on(_changed(theirs), _changed(ours), UUID, XID),
+            f"1 for the last XID where it is another one than {WINDOW} ago, or was another one since.",
+        ),
+    ]  # fmt: skip
+
+
+def _changed(last: Record) -> Expr:
+    changed = compare(over_time("changes", last(), WINDOW), ">", 0)
+    return counted_by_value(both(compare(last(), ">", 0), changed), XID, NODE, GPU, UUID)
 
 
 def _card_of_instances(expr: Expr) -> Expr:
@@ -245,5 +295,6 @@ def _grows(expr: Expr) -> Expr:
     return holds(expr, ">", 0)
 
 
-def _any_of(label: str, numbers: tuple[int, ...]) -> str:
-    return f"{label}=~{quoted('|'.join(str(number) for number in numbers))}"
+def any_xid(xids: tuple[int, ...]) -> str:
+    """Matcher of these XIDs."""
+    return among(XID, *map(str, xids))

@@ -29,11 +29,14 @@ def dcgm_card(selection: Selection, new: Metric, old: Metric, **labels: str) -> 
     return series(selection, old if selection.supports(old) else new, **{**card, **labels})
 
 
-def card_scenario(source: str, firing: float, quiet: float, after: str, *, value: bool = False) -> Scenario:
+def card_scenario(
+    source: str, firing: float, quiet: float, after: str, *, value: bool = False, resolves_after: str = "1m"
+) -> Scenario:
+    """A gauge of the card. Without traffic it stands at half of what it is when all is well."""
     shown = "" if not value else humanize(firing) if firing > 1 else humanize_percentage(firing)
     return Scenario(
-        (Input(source, Steady(firing), Steady(quiet)),),
-        fires_after=after, resolves_after="1m", labels=CARD, value=shown,
+        (Input(source, Steady(firing), Steady(quiet), idle=Steady(quiet / 2)),),
+        fires_after=after, resolves_after=resolves_after, labels=CARD, value=shown,
     )  # fmt: skip
 
 

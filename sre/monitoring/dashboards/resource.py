@@ -109,9 +109,8 @@ def _gpu_health(from_: Sources) -> tuple[Panel | None, ...]:
         ),
         parts.lines(
             from_, "gpu-xid-events", "XID errors in 5 minutes", Shown.COUNT,
-            ("gpu:xid_card:increase5m", "gpu:xid_application:increase5m"),
-            "Events where the exporter counts them, else changes of the last XID: a second one of the same number is "
-            "not seen then.", "any of the card.", legends=("card", "application"), empty="not measured",
+            ("gpu_xid:events:increase5m",),
+            "Events by number, where exporter or guard count them.", "any of the card.", empty="not measured",
             alerts=("GpuXidFatal", "GpuXidApplication"),
         ),
         parts.lines(

@@ -10,7 +10,7 @@ from sre.metrics.catalogue import variants
 from sre.metrics.types import Metric, Unit
 from sre.monitoring.catalogue_rules import all_alerts, all_records, selection
 from sre.monitoring.dashboards.model import Variable
-from sre.monitoring.levels import DEVICE, FINISHED_REASON, GPU, INSTANCE, JOB, MODEL_NAME, NODE, POOL, SLO
+from sre.monitoring.levels import DEVICE, FINISHED_REASON, GPU, INSTANCE, JOB, MODEL_NAME, NODE, POOL, SLO, XID
 from sre.monitoring.model import Record
 from sre.monitoring.promql import RANGE_SCRAPES, Expr, ExpressionError, Selection, count_by, either, number
 from sre.settings.monitoring import MonitoringSettings
@@ -27,6 +27,7 @@ _BY_INSTANCE = frozenset({"engine", "engine_reason"})
 
 LEGENDS: Mapping[str, str] = {
     "gpu": f"{{{{{NODE}}}}} GPU {{{{{GPU}}}}}",
+    "gpu_xid": f"{{{{{NODE}}}}} GPU {{{{{GPU}}}}} XID {{{{{XID}}}}}",
     "node": f"{{{{{NODE}}}}}",
     "instance": f"{{{{{NODE}}}}}",
     "instance_device": f"{{{{{NODE}}}}} {{{{{DEVICE}}}}}",
@@ -107,10 +108,21 @@ class Sources:
             chosen[INSTANCE] = "instance"
         return record(*matchers, *(matcher(label, variable) for label, variable in chosen.items()))
 
-    def joined(self, metric: Metric, build: Callable[[Metric], Expr]) -> Expr | None:
-        """``build`` of a raw metric under every name it has in the chosen release; None where it has none."""
+    def joined(
+        self, metric: Metric, take: Callable[[Metric], Expr], then: Callable[[Expr], Expr] | None = None
+    ) -> Expr | None:
+        """
+        The series of a raw metric under every name it has in the chosen release; None where it has none.
+
+        Args:
+            take: Series of one name, not aggregated: ``or`` between sums would hide those with the older name.
+            then: Aggregates them all.
+        """
         names = variants(metric, self.raw.versions.get(metric.exporter))
-        return either(*(build(name) for name in names)) if names else None
+        if not names:
+            return None
+        every = either(*(take(name) for name in names))
+        return every if then is None else then(every)
 
     def rate(self, metric: Metric, *matchers: str, part: str = "") -> Expr:
         """Per-second rate of a raw metric, over what a pixel of the panel covers."""
