@@ -10,7 +10,7 @@ endif
 # Compiled modules save 0.2 s of each process that a stack starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint bench docs clean distclean
+.PHONY: help setup demo test test-fast lint bench fuzz docs clean distclean
 
 help:
 	@echo "make demo       set up what the demo needs, and run it (ARGS='--engine vllm ...')"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-fast  the tests that start no real process (ARGS='tests/settings -k ...')"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      measure speeds; prints figures, judges nothing"
+	@echo "make fuzz       what comes from outside, changed at random for 60 s (ARGS='--seconds 600 --seed 7')"
 	@echo "make setup      .venv, Debian's prometheus and alertmanager, TypeScript, .venv-vllm"
 	@echo "make docs       write what is generated: sections of README.md, the dashboards"
 	@echo "make clean      remove caches; distclean: the environments, too"
@@ -47,6 +48,10 @@ lint:
 bench:
 	@$(PYTHON) .ci/setup.py dev
 	$(BIN)/pytest -m benchmark -s -o python_files='bench_*.py test_*.py' tests/benchmarks $(ARGS)
+
+fuzz:
+	@$(PYTHON) .ci/setup.py dev
+	$(BIN)/python -m tests.fuzz.alerts $(ARGS)
 
 docs:
 	@$(PYTHON) .ci/setup.py dev
