@@ -18,7 +18,7 @@ from sre.metrics.catalogue import CATALOGUE, RAY_PREFIXES, VLLM_PREFIX, Release,
 from sre.metrics.exposition import Series
 from sre.metrics.types import Exporter, Kind, Metric, Unit, Version
 from sre.monitoring.levels import TARGET_LABELS
-from sre.monitoring.lint.syntax import Matcher, Selector
+from sre.monitoring.lint.tree import Matcher, Selector
 from sre.monitoring.promql import LE, Selection
 from sre.monitoring.seen import Down, Seen, fits
 

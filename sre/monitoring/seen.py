@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sre.metrics.exposition import Series
 from sre.metrics.types import Kind, Metric
-from sre.monitoring.lint.syntax import Matcher
+from sre.monitoring.lint.tree import Matcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,19 +26,8 @@ from sre.monitoring.evidence import (
     Reason,
     Verdict,
 )
-from sre.monitoring.lint.syntax import (
-    Aggregate,
-    Binary,
-    Call,
-    Negative,
-    Node,
-    Parsed,
-    Problem,
-    Selector,
-    Subquery,
-    constant,
-    parse,
-)
+from sre.monitoring.lint.syntax import Parsed, Problem, parse
+from sre.monitoring.lint.tree import Aggregate, Binary, Call, Negative, Node, Selector, Subquery, constant
 from sre.monitoring.model import Alert, Group, Record
 from sre.monitoring.promql import Selection
 from sre.monitoring.seen import Seen, fits

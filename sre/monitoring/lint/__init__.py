@@ -2,8 +2,8 @@
 Checks of Prometheus rules and Grafana dashboards, ours and anyone's.
 
 ``lint(text, path, options)`` returns findings; ``CHECKS`` lists every check. Texts are read by ``documents`` and
-``rulefile``, expressions by ``syntax``, templates by ``template``; ``labels`` and ``quantities`` infer what an
-expression returns; the checks themselves stand in the modules ``on_…``.
+``rulefile``, expressions by ``syntax`` into a ``tree``, templates by ``template``; ``labels`` and ``quantities`` infer
+what an expression returns; the checks themselves stand in the modules ``on_…``.
 """
 
 from sre.monitoring.lint.checks import CHECKS

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sre.metrics.catalogue import CATALOGUE, VLLM_PREFIX, plain
 from sre.metrics.types import Exporter, Kind, Metric, token_bounds
 from sre.monitoring.lint.findings import LintOptions
-from sre.monitoring.lint.syntax import Node
+from sre.monitoring.lint.tree import Node
 
 LONGEST_MODEL_TOKENS = 1_000_000
 COUNTER_ENDINGS = ("_total", "_bucket", "_count", "_sum")

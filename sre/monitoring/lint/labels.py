@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sre.monitoring.lint.known import Names
-from sre.monitoring.lint.syntax import Aggregate, Binary, Call, Negative, Node, Number, Selector, String, Subquery
+from sre.monitoring.lint.tree import Aggregate, Binary, Call, Negative, Node, Number, Selector, String, Subquery
 
 MAX_RECORD_DEPTH = 10
 

@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sre.monitoring.lint import on_conditions, on_dashboards, on_grammar, on_labels, on_metrics, on_rules, on_values
+from sre.monitoring.lint import (
+    on_conditions,
+    on_dashboards,
+    on_gpus,
+    on_grammar,
+    on_labels,
+    on_metrics,
+    on_rules,
+    on_values,
+)
 from sre.monitoring.lint.documents import Document, Kind, Mark, Source, TreeError, documents
 from sre.monitoring.lint.findings import Finding, LintOptions, NotRules
 from sre.monitoring.lint.known import Definition, Names, Recorded
@@ -153,6 +162,7 @@ def _tools(read: list[_Read], options: LintOptions) -> Tools:
 
 def _rules(one: _Read, tools: Tools, seen: on_rules.Seen) -> None:
     report = one.report
+    house = on_rules.house_style(one.groups)
     for group in one.groups:
         report.silenced = one.silenced.get(id(group.node), frozenset())
         on_rules.check_group(group, report)
@@ -164,6 +174,7 @@ def _rules(one: _Read, tools: Tools, seen: on_rules.Seen) -> None:
         for rule in group.rules:
             report.silenced = one.silenced.get(id(rule.node), frozenset())
             on_rules.check_rule(rule, report, seen)
+            on_rules.check_house_style(rule, report, house)
             subject = _subject(rule, report, tools, seen)
             labels: Labels | None = None
             if subject is not None:
@@ -203,6 +214,7 @@ def expressions(subject: Subject) -> None:
     """Every check of an expression, wherever it stands."""
     on_grammar.check(subject)
     on_metrics.check(subject)
+    on_gpus.check(subject)
     on_labels.check(subject)
     on_values.check(subject)
     on_conditions.check(subject)

@@ -14,7 +14,8 @@ from sre.monitoring.lint import on_conditions, on_grammar, on_labels, on_metrics
 from sre.monitoring.lint.documents import Document, get, items, text_of
 from sre.monitoring.lint.report import Report
 from sre.monitoring.lint.subject import Role, Subject, Tools, brief
-from sre.monitoring.lint.syntax import VARIABLE, Problem, Selector
+from sre.monitoring.lint.syntax import VARIABLE, Problem
+from sre.monitoring.lint.tree import Selector
 
 MAX_PANELS = 5_000
 MAX_PANEL_DEPTH = 10

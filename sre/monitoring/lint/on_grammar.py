@@ -6,7 +6,8 @@ import re
 
 from sre.metrics.types import Version
 from sre.monitoring.lint.subject import Role, Subject
-from sre.monitoring.lint.syntax import VARIABLE, Aggregate, Call, Matcher, Selector, Subquery, walk
+from sre.monitoring.lint.syntax import VARIABLE
+from sre.monitoring.lint.tree import Aggregate, Call, Matcher, Selector, Subquery, walk
 
 _META = re.compile(r"[\\.+*?()\[\]{}|^$]")
 

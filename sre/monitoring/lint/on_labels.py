@@ -5,7 +5,8 @@ from __future__ import annotations
 from sre.metrics.types import Exporter
 from sre.monitoring.lint.labels import Labels, is_scalar
 from sre.monitoring.lint.subject import Subject
-from sre.monitoring.lint.syntax import VARIABLE, Aggregate, Binary, Call, Node, Selector, selectors_in
+from sre.monitoring.lint.syntax import VARIABLE
+from sre.monitoring.lint.tree import Aggregate, Binary, Call, Node, Selector, selectors_in
 
 _MOVING = frozenset({"pod", "exported_pod", "Hostname", "hostname"})
 _ALWAYS_FINE = frozenset({"__name__", "stand_in", "le", "quantile"})
@@ -75,6 +76,8 @@ def _aggregate(subject: Subject, node: Aggregate) -> None:
     for label in node.labels:
         if label == "le" and inner.lacks("le"):
             continue  # quantile-without-le says it where it matters
+        if node.without and inner.closed:
+            continue  # it takes away what is gone already: needless, and harmless
         _missing(subject, label, inner, f"{node.operator} {word} ({label})")
     if node.without:
         return
@@ -89,7 +92,7 @@ def _is_raw_dcgm(subject: Subject, node: Node, label: str) -> bool:
 
 
 def _sets(node: Node, label: str) -> bool:
-    from sre.monitoring.lint.syntax import String, walk
+    from sre.monitoring.lint.tree import String, walk
 
     return any(
         isinstance(one, Call)

@@ -6,18 +6,8 @@ from sre.metrics.catalogue import CATALOGUE, VLLM_PREFIX
 from sre.metrics.types import Exporter, Kind, Metric, Version
 from sre.monitoring.lint.known import COUNTER_ENDINGS, SampleType
 from sre.monitoring.lint.subject import Role, Subject, comparison
-from sre.monitoring.lint.syntax import (
-    VARIABLE,
-    Aggregate,
-    Binary,
-    Call,
-    Negative,
-    Node,
-    Selector,
-    Subquery,
-    selectors_in,
-    walk,
-)
+from sre.monitoring.lint.syntax import VARIABLE
+from sre.monitoring.lint.tree import Aggregate, Binary, Call, Negative, Node, Selector, Subquery, selectors_in, walk
 
 RATES = frozenset({"rate", "irate", "increase"})
 _COUNTER_FUNCTIONS = RATES | {"resets"}
@@ -30,9 +20,6 @@ _EXISTENCE = frozenset(
     {"absent", "absent_over_time", "timestamp", "count_over_time", "present_over_time", "changes", "resets"}
 )
 _PASSING = frozenset({"label_replace", "label_join", "sort", "sort_desc", "last_over_time", "max_over_time"})
-_XID_GAUGES = frozenset({"DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR", "gpu:xid:last", "sre_gpu_xid_last"})
-_UTILIZATION = frozenset({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO", "gpu:utilization:ratio",
-                          "sre_gpu_utilization_ratio"})  # fmt: skip
 _TOKEN_FLOW = ("vllm:generation_tokens_total", "vllm:iteration_tokens_total_count", "vllm:prompt_tokens_total")
 _COMPLETE = {VLLM_PREFIX: Exporter.VLLM, "sre_": Exporter.SRE}
 """Prefixes whose every name is in the catalogue. Others may use ``sre_``, too: only near misses of ours count there."""
@@ -52,9 +39,7 @@ def check(subject: Subject) -> None:
             if node.function == "histogram_quantile":
                 _buckets(subject, node)
     if subject.role is Role.ALERT:
-        _xid(subject)
         _frozen(subject)
-        _utilization(subject)
 
 
 def check_names(subject: Subject) -> None:
@@ -288,25 +273,6 @@ def _abort(subject: Subject, selector: Selector) -> None:
             subject.note("expression/abort-reason", 'finished_reason="abort" stays 0 in vLLM', "finished_reason")
 
 
-def _xid(subject: Subject) -> None:
-    names = {selector.name for selector in subject.parsed.selectors()} & _XID_GAUGES
-    if not names:
-        return
-    guarded = any(
-        isinstance(node, Call)
-        and node.function in ("changes", "delta", "idelta")
-        and any(one.name in _XID_GAUGES for one in selectors_in(node))
-        for node, _ in subject.parsed.nodes
-    )
-    compared = any(
-        found is not None and any(one.name in _XID_GAUGES for one in selectors_in(found[0]))
-        for found in (comparison(node) for node, _ in subject.parsed.nodes)
-    )
-    name = sorted(names)[0]
-    if compared and not guarded:
-        subject.note("expression/xid-latch", f"{name} keeps the last XID for ever", name)
-
-
 def _frozen(subject: Subject) -> None:
     plain = subject.tools.names.vllm_name
     running = flat = False
@@ -319,19 +285,3 @@ def _frozen(subject: Subject) -> None:
         flat = flat or (found[1] in ("==", "<", "<=") and found[2] <= 0.01 and not inside.isdisjoint(_TOKEN_FLOW))
     if running and flat:
         subject.note("expression/frozen-gauge", "takes the engine's own gauge for requests in flight", _RUNNING[0])
-
-
-def _utilization(subject: Subject) -> None:
-    for node, _ in subject.parsed.nodes:
-        found = comparison(node)
-        if found is None or found[1] not in (">", ">="):
-            continue
-        inside = sorted({selector.name for selector in selectors_in(found[0])} & _UTILIZATION)
-        metric = subject.tools.names.metric(inside[0]) if inside else None
-        percent = metric is not None and metric.exporter is Exporter.DCGM and not inside[0].endswith("_RATIO")
-        if inside and found[2] >= (50 if percent and found[2] > 1 else 0.5):
-            alone = not any(
-                isinstance(one, Binary) and one.operator in ("and", "unless") for one, _ in subject.parsed.nodes
-            )
-            if alone:
-                subject.note("expression/utilization-high", f"fires on high utilisation ({inside[0]})", inside[0])

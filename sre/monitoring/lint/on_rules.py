@@ -14,7 +14,7 @@ from sre.monitoring.lint.labels import Labels
 from sre.monitoring.lint.report import Report
 from sre.monitoring.lint.rulefile import Group, Rule, Text
 from sre.monitoring.lint.subject import Subject, brief
-from sre.monitoring.lint.syntax import Selector
+from sre.monitoring.lint.tree import Selector
 from sre.monitoring.runbooks import parse as parse_runbook
 
 LARGEST_GROUP = 20
@@ -77,6 +77,29 @@ def check_rule(rule: Rule, report: Report, seen: Seen) -> None:
     ):  # fmt: skip
         if not rule.annotations.get(annotation, Text("", rule.node)).value.strip():
             report.add(check, rule.name.node, f"{what} has no {annotation}")
+
+
+_HOUSE = {"alert/dimension": ("label", "dimension"), "alert/dashboard-url": ("annotation", "dashboard_url")}
+"""What alerts may go without, unless most alerts of the file have it."""
+
+
+def house_style(groups: Iterable[Group]) -> frozenset[str]:
+    """Which of these checks hold in a file: those of what most of its alerts have."""
+    alerts = [rule for group in groups for rule in group.rules if rule.is_alert]
+    return frozenset(check for check in _HOUSE if sum(_follows(rule, check) for rule in alerts) * 2 > len(alerts))
+
+
+def _follows(rule: Rule, check: str) -> bool:
+    kind, name = _HOUSE[check]
+    text = (rule.labels if kind == "label" else rule.annotations).get(name)
+    return text is not None and bool(text.value.strip())
+
+
+def check_house_style(rule: Rule, report: Report, house: frozenset[str]) -> None:
+    """What most alerts of the file have, this one has as well."""
+    for check in sorted(house) if rule.is_alert else ():
+        if not _follows(rule, check):
+            report.add(check, rule.name.node, f"{rule.what} has no {_HOUSE[check][1]}, as most alerts here have")
 
 
 def _duplicate(rule: Rule, report: Report, seen: Seen) -> None:

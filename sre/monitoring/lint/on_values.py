@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from sre.metrics.types import Kind, Metric, Unit
 from sre.monitoring.lint.known import SampleType
 from sre.monitoring.lint.labels import is_scalar
 from sre.monitoring.lint.on_metrics import RATES
-from sre.monitoring.lint.quantities import Quantity
+from sre.monitoring.lint.quantities import Quantity, family
 from sre.monitoring.lint.subject import Role, Subject, comparison, number
-from sre.monitoring.lint.syntax import (
-    VARIABLE,
-    Aggregate,
-    Binary,
-    Call,
-    Matcher,
-    Node,
-    Selector,
-    constant,
-    selectors_in,
-    walk,
-)
+from sre.monitoring.lint.syntax import VARIABLE
+from sre.monitoring.lint.tree import Aggregate, Binary, Call, Matcher, Node, Selector, constant, selectors_in, walk
 
 _UNSUMMABLE = frozenset({Unit.RATIO, Unit.PERCENT, Unit.CELSIUS})
+_SCALES: Mapping[Unit, str] = {
+    Unit.BYTES: "data", Unit.KIBIBYTES: "data", Unit.MEBIBYTES: "data",
+    Unit.SECONDS: "time", Unit.MILLISECONDS: "time", Unit.MICROSECONDS: "time", Unit.NANOSECONDS: "time",
+    Unit.BYTES_PER_SECOND: "throughput", Unit.MEGABYTES_PER_SECOND: "throughput",
+    Unit.HERTZ: "frequency", Unit.MEGAHERTZ: "frequency", Unit.JOULES: "energy", Unit.MILLIJOULES: "energy",
+    Unit.RATIO: "share", Unit.PERCENT: "share",
+}  # fmt: skip
+"""Units that measure one thing on different scales: a quotient or a comparison is off by the factor between them."""
 _MIXABLE = frozenset({Unit.ONE, Unit.STATE})
 _MAY_BE_ZERO = ("container_spec_memory_limit_bytes", "container_spec_cpu_quota")
 _TRAFFIC_UNITS = frozenset({Unit.REQUESTS, Unit.TOKENS})
@@ -35,8 +34,10 @@ def check(subject: Subject) -> None:
         match node:
             case Binary() if node.compares:
                 _comparison(subject, node)
+                _scales(subject, node)
             case Binary(operator="/"):
                 _division(subject, index, node)
+                _scales(subject, node)
             case Binary(operator="+" | "-" | "or"):
                 _mix(subject, node)
             case Aggregate():
@@ -201,6 +202,17 @@ def _mix(subject: Subject, node: Binary) -> None:
     )
 
 
+def _scales(subject: Subject, node: Binary) -> None:
+    """``bytes / MiB``: a quotient or comparison of one thing on two scales."""
+    if is_scalar(node.left) or is_scalar(node.right):
+        return
+    left, right = subject.tools.quantities.of(node.left).unit, subject.tools.quantities.of(node.right).unit
+    if left is right or left is None or right is None or _SCALES.get(left) is None:
+        return
+    if _SCALES[left] == _SCALES.get(right):
+        subject.note("expression/unit-mix", f"{left.value} {node.operator} {right.value}", node.operator)
+
+
 def _is_condition(node: Node) -> bool:
     return any(isinstance(one, Binary) and one.compares for one in walk(node)) or (
         isinstance(node, Call) and node.function.startswith("absent")
@@ -220,9 +232,30 @@ def _aggregation(subject: Subject, node: Aggregate) -> None:
 def _division(subject: Subject, index: int, node: Binary) -> None:
     if subject.role is Role.PANEL or is_scalar(node.right) or not _may_be_zero(subject, node.right):
         return
-    if _guarded_above(subject, index, node):
+    if _guarded_above(subject, index, node) or _only_compared(subject, index, node):
         return
     subject.note("expression/unguarded-division", "divides by what is 0 without traffic", "/")
+
+
+def _only_compared(subject: Subject, index: int, node: Binary) -> bool:
+    """
+    Whether the quotient does nothing but be compared, and can only be 0/0: ``bad / all > 0.05``.
+
+    NaN is neither above nor below anything. Of different counters, one may stand still alone, and the quotient is
+    infinite.
+    """
+    parts, wholes = ({family(one.name) for one in selectors_in(side)} for side in (node.left, node.right))
+    if subject.role is not Role.ALERT or not parts <= wholes:
+        return False
+    for below, above in subject.parsed.parents(index):
+        if not isinstance(above, Binary):
+            return False
+        if above.compares:
+            return not above.as_bool and above.operator not in ("==", "!=")
+        other = above.right if above.left is below else above.left
+        if constant(other) is None:
+            return False
+    return False
 
 
 def _guarded_above(subject: Subject, index: int, node: Binary) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sre.metrics.types import Kind, Metric, Unit
 from sre.monitoring.lint.known import Names
 from sre.monitoring.lint.labels import MAX_RECORD_DEPTH
-from sre.monitoring.lint.syntax import (
+from sre.monitoring.lint.tree import (
     Aggregate,
     Binary,
     Call,
@@ -248,6 +248,11 @@ def _aggregations(node: Node) -> list[str]:
 def _family(name: str) -> str:
     """Of a histogram's buckets and count: its name; of anything else its own."""
     return name.removesuffix("_bucket").removesuffix("_count")
+
+
+def family(name: str) -> str:
+    """Of all parts of a histogram or summary: its name; of anything else its own."""
+    return _family(name).removesuffix("_sum")
 
 
 def _times(bound: float, factor: float) -> float:

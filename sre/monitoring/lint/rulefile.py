@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import yaml
 
 from sre.metrics.types import Version
+from sre.monitoring.lint.conversion import LEGACY_LABEL
 from sre.monitoring.lint.documents import Document, Kind, get, items, pairs, text_of
 from sre.monitoring.lint.report import Report
-from sre.monitoring.lint.syntax import LEGACY_LABEL
 
 MAX_RULES = 100_000
 """Of one document."""

@@ -11,7 +11,8 @@ from sre.monitoring.lint.known import Names
 from sre.monitoring.lint.labels import LabelInference
 from sre.monitoring.lint.quantities import QuantityInference
 from sre.monitoring.lint.report import Report
-from sre.monitoring.lint.syntax import Binary, Node, Parsed, Problem, constant, parse
+from sre.monitoring.lint.syntax import Parsed, Problem, parse
+from sre.monitoring.lint.tree import Binary, Node, constant
 
 
 class Role(enum.Enum):

@@ -10,16 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import promql_parser as pp
+from sre.monitoring.lint.conversion import MAX_DEPTH, TooDeepError, convert
+from sre.monitoring.lint.tree import Node, Selector, children
 
 MAX_CHARACTERS = 32_768
 MAX_OPERATORS = 600
 """Parentheses, braces and operators in one expression; the parser recurses on them."""
-MAX_DEPTH = 120
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)
@@ -33,102 +30,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _WORD_OPERATORS = frozenset({"and", "or", "unless", "atan2"})
-_LEGACY_NAME = re.compile(r"[A-Za-z_:][\w:]*", re.ASCII)
-LEGACY_LABEL = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 VARIABLE = re.compile(r"\$\{[^}\n]*\}|\$\w+|\[\[\w+\]\]")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Number:
-    value: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class String:
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Matcher:
-    """``operator`` is one of ``=``, ``!=``, ``=~``, ``!~``."""
-
-    label: str
-    operator: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Selector:
-    """Series by name and matchers; ``range_seconds`` is None for an instant vector. Without a name: ""."""
-
-    name: str
-    matchers: tuple[Matcher, ...]
-    range_seconds: float | None
-    offset_seconds: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Subquery:
-    expr: Node
-    range_seconds: float
-    offset_seconds: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
-    """``labels`` of ``by``, or of ``without``; no modifier is ``by ()``."""
-
-    operator: str
-    expr: Node
-    param: Node | None
-    labels: tuple[str, ...]
-    without: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    function: str
-    args: tuple[Node, ...]
-    experimental: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Binary:
-    """
-    ``left operator right``.
-
-    Attributes:
-        matching: Labels of ``on`` (``on`` true) or ``ignoring``; None without either.
-        group: "left" or "right" for group_left and group_right, else "".
-        include: Labels that group_left/group_right brings over.
-        as_bool: ``bool`` modifier.
-    """
-
-    operator: str
-    left: Node
-    right: Node
-    on: bool
-    matching: tuple[str, ...] | None
-    group: str
-    include: tuple[str, ...]
-    as_bool: bool
-
-    @property
-    def compares(self) -> bool:
-        return self.operator in COMPARISONS
-
-    @property
-    def is_set(self) -> bool:
-        return self.operator in ("and", "or", "unless")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Negative:
-    expr: Node
-
-
-Node = Number | String | Selector | Subquery | Aggregate | Call | Binary | Negative
-COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,51 +71,6 @@ class Parsed:
                 yield node
 
 
-def children(node: Node) -> tuple[Node, ...]:
-    """Operands, left to right."""
-    match node:
-        case Binary():
-            return (node.left, node.right)
-        case Call():
-            return node.args
-        case Aggregate():
-            return (node.expr,) if node.param is None else (node.param, node.expr)
-        case Subquery() | Negative():
-            return (node.expr,)
-    return ()
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it, parents first."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        yield one
-        stack.extend(reversed(children(one)))
-
-
-def selectors_in(node: Node) -> list[Selector]:
-    return [one for one in walk(node) if isinstance(one, Selector)]
-
-
-def constant(node: Node) -> float | None:
-    """Value of an expression without series; None if it has any, or does not compute."""
-    match node:
-        case Number():
-            return node.value
-        case Negative():
-            value = constant(node.expr)
-            return None if value is None else -value
-        case Binary(operator=operator) if operator in "+-*/" and not node.compares:
-            left, right = constant(node.left), constant(node.right)
-            if left is None or right is None or (operator == "/" and right == 0):
-                return None
-            return {"+": left + right, "-": left - right, "*": left * right, "/": left / (right or 1)}[operator]
-        case Call(function="vector", args=(only,)):
-            return constant(only)
-    return None
-
-
 # ---- Reading --------------------------------------------------------------------------------------------------------
 
 
@@ -247,8 +104,8 @@ def parse(text: str, *, variables: bool = False) -> Parsed | Problem:
         except RecursionError:
             return Problem(f"is nested deeper than {MAX_DEPTH} levels; split it into records")
         try:
-            root = _convert(tree, newer, 0)
-        except _TooDeep:
+            root = convert(tree, newer, 0)
+        except TooDeepError:
             return Problem(f"is nested deeper than {MAX_DEPTH} levels; split it into records")
         return Parsed(text, root, _numbered(root), tuple(dict.fromkeys(newer)), tuple(found))
     return Problem(error)
@@ -298,105 +155,6 @@ def _stand_in(variable: str, in_range: bool, stand_in: str) -> str:
     return "300" if name in ("__interval_ms", "__range_s", "__range_ms") else stand_in
 
 
-class _TooDeep(Exception):
-    pass
-
-
-def _seconds(span: timedelta | None) -> float:
-    return span.total_seconds() if span is not None else 0.0
-
-
-def _convert(node: pp.Expr, newer: list[tuple[str, str]], depth: int) -> Node:
-    import promql_parser as p
-
-    if depth > MAX_DEPTH:
-        raise _TooDeep
-    deeper = depth + 1
-    if isinstance(node, p.ParenExpr):
-        return _convert(node.expr, newer, deeper)
-    if isinstance(node, p.NumberLiteral):
-        return Number(node.val)
-    if isinstance(node, p.StringLiteral):
-        return String(node.val)
-    if isinstance(node, p.VectorSelector):
-        return _selector(node, None, newer)
-    if isinstance(node, p.MatrixSelector):
-        return _selector(node.vector_selector, node.range.total_seconds(), newer)
-    if isinstance(node, p.SubqueryExpr):
-        return Subquery(_convert(node.expr, newer, deeper), _seconds(node.range), _seconds(node.offset))
-    if isinstance(node, p.UnaryExpr):
-        return Negative(_convert(node.expr, newer, deeper))
-    if isinstance(node, p.AggregateExpr):
-        operator = str(node.op)
-        if operator in ("limitk", "limit_ratio"):
-            newer.append((f"{operator}()", "2.54"))
-        labels = tuple(node.modifier.labels) if node.modifier is not None else ()
-        _note_labels(labels, newer)
-        without = node.modifier is not None and node.modifier.type == p.AggModifierType.Without
-        param = _convert(node.param, newer, deeper) if node.param is not None else None
-        return Aggregate(operator, _convert(node.expr, newer, deeper), param, labels, without)
-    if isinstance(node, p.Call):
-        name = node.func.name
-        if name in NEWER_FUNCTIONS:
-            newer.append((f"{name}()", NEWER_FUNCTIONS[name]))
-        args = tuple(_convert(arg, newer, deeper) for arg in node.args)
-        return Call(name, args, name in EXPERIMENTAL_FUNCTIONS or node.func.experimental)
-    if isinstance(node, p.BinaryExpr):
-        return _binary(node, newer, deeper)
-    raise TypeError(f"promql-parser gave a {type(node).__name__}")
-
-
-def _binary(node: pp.BinaryExpr, newer: list[tuple[str, str]], depth: int) -> Binary:
-    import promql_parser as p
-
-    on, group, as_bool = False, "", False
-    matching: tuple[str, ...] | None = None
-    include: tuple[str, ...] = ()
-    modifier = node.modifier
-    if modifier is not None:
-        as_bool = modifier.return_bool
-        if modifier.matching is not None:
-            matching = tuple(modifier.matching.labels)
-            on = modifier.matching.type == p.LabelModifierType.Include
-            _note_labels(matching, newer)
-        if modifier.card == p.VectorMatchCardinality.ManyToOne:
-            group = "left"
-        elif modifier.card == p.VectorMatchCardinality.OneToMany:
-            group = "right"
-        include = tuple(modifier.group_labels or ())
-        fill = modifier.fill_values
-        if fill is not None and (fill.lhs is not None or fill.rhs is not None):
-            newer.append(("the modifier fill", "3.10"))
-    left, right = _convert(node.lhs, newer, depth), _convert(node.rhs, newer, depth)
-    return Binary(str(node.op), left, right, on, matching, group, include, as_bool)
-
-
-def _selector(node: pp.VectorSelector, range_seconds: float | None, newer: list[tuple[str, str]]) -> Selector:
-    import promql_parser as p
-
-    signs = ((p.MatchOp.Equal, "="), (p.MatchOp.NotEqual, "!="), (p.MatchOp.Re, "=~"), (p.MatchOp.NotRe, "!~"))
-    if node.matchers.or_matchers:
-        newer.append(("'or' between matchers", "no release of Prometheus"))
-    name = node.name or ""
-    matchers = []
-    for one in node.matchers.matchers:
-        operator = next(sign for kind, sign in signs if kind == one.op)
-        if one.name == "__name__" and operator == "=":
-            name = name or one.value
-        else:
-            matchers.append(Matcher(one.name, operator, one.value))
-    if name and not _LEGACY_NAME.fullmatch(name):
-        newer.append((f"the UTF-8 name {name!r}", "3.0"))
-    _note_labels(tuple(matcher.label for matcher in matchers), newer)
-    return Selector(name, tuple(matchers), range_seconds, _seconds(node.offset))
-
-
-def _note_labels(labels: tuple[str, ...], newer: list[tuple[str, str]]) -> None:
-    for label in labels:
-        if not LEGACY_LABEL.fullmatch(label):
-            newer.append((f"the UTF-8 label {label!r}", "3.0"))
-
-
 def _numbered(root: Node) -> tuple[tuple[Node, int], ...]:
     nodes: list[tuple[Node, int]] = []
     stack = [(root, -1)]
@@ -406,24 +164,6 @@ def _numbered(root: Node) -> tuple[tuple[Node, int], ...]:
         nodes.append((node, parent))
         stack.extend((child, here) for child in reversed(children(node)))
     return tuple(nodes)
-
-
-NEWER_FUNCTIONS = {
-    "histogram_stddev": "2.47", "histogram_stdvar": "2.47", "mad_over_time": "2.50", "sort_by_label": "2.50",
-    "sort_by_label_desc": "2.50", "histogram_avg": "2.51", "info": "3.0", "ts_of_min_over_time": "3.5",
-    "ts_of_max_over_time": "3.5", "ts_of_last_over_time": "3.5", "first_over_time": "3.7",
-    "ts_of_first_over_time": "3.7", "histogram_quantiles": "3.9", "start": "3.10", "end": "3.10", "step": "3.6",
-    "range": "3.10",
-}  # fmt: skip
-"""Functions that 2.42 refuses (tried with its promtool), and about since when they are known."""
-EXPERIMENTAL_FUNCTIONS = frozenset(
-    {
-        "double_exponential_smoothing", "info", "mad_over_time", "sort_by_label", "sort_by_label_desc",
-        "limitk", "limit_ratio", "ts_of_min_over_time", "ts_of_max_over_time", "ts_of_last_over_time",
-        "ts_of_first_over_time", "first_over_time", "histogram_quantiles",
-    }
-)  # fmt: skip
-"""Need ``--enable-feature=promql-experimental-functions``; may change or go in any release."""
 
 
 # ---- Places ---------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ QUANTILE = "histogram_quantile(0.99, sum by (le, model_name) (rate(vllm:{family}
         "vllm:num_requests_waiting > 2 * vllm:num_requests_running",
         "(sre_chaos_faults_active unless on (instance) sre_guard_paused == 1) > 0",
         "count(count by (instance) (vllm:prompt_tokens_total)) < 3",
+        "sum by (node) (max by (node, UUID) (DCGM_FI_DEV_BOARD_POWER_WATTS)) > 5000",
+        "max by (node) (DCGM_FI_DEV_FB_USED_BYTES / (DCGM_FI_DEV_FB_CAPACITY_BYTES > 0)) > 0.9",
     ],
 )
 def test_nothing_is_found_in(expr: str) -> None:
@@ -66,6 +68,14 @@ def test_nothing_is_found_in(expr: str) -> None:
         ("max_over_time(rate(foreign_total[1h])[15d:1h]) > 3", "expression/range-beyond-retention"),
         ("bottomk(1, foreign) < 3", "expression/fragile"),
         ("DCGM_FI_DEV_XID_ERROR == 79", "expression/xid-latch"),
+        ("DCGM_FI_DEV_FB_USED_BYTES / (DCGM_FI_DEV_FB_USED > 0) > 0.9", "expression/unit-mix"),
+        ("DCGM_FI_DEV_FB_USED_BYTES > DCGM_FI_DEV_FB_USED", "expression/unit-mix"),
+        ("DCGM_FI_DEV_GPU_UTIL > DCGM_FI_DEV_GPU_UTIL_RATIO", "expression/unit-mix"),
+        ("sum by (node) (DCGM_FI_DEV_BOARD_POWER_WATTS) > 5000", "expression/device-doubled"),
+        ("sum(rate(DCGM_FI_DEV_PCIE_REPLAY_TOTAL[5m])) > 5000", "expression/device-doubled"),
+        ("count by (node) (DCGM_FI_DEV_GPU_TEMP_CELSIUS) < 8", "expression/device-doubled"),
+        ("DCGM_FI_DEV_XID_ERROR > 0 and changes(DCGM_FI_DEV_XID_ERROR[5m]) > 0", "alert/xid-keep-firing-for"),
+        ("increase(sre_gpu_xid_errors_total[5m]) > 0", "alert/xid-keep-firing-for"),
         ("max by (Hostname) (DCGM_FI_DEV_GPU_TEMP_CELSIUS) > 85", "expression/pod-or-hostname"),
         ("vllm:request_success_total{finished_reason=~'abort|error'} > 0", "expression/abort-reason"),
     ],
@@ -73,6 +83,11 @@ def test_nothing_is_found_in(expr: str) -> None:
 def test_is_found(expr: str, check: str) -> None:
     found = alert(expr)
     assert check in checks(found), found
+
+
+def test_what_a_pod_draws_is_no_card_counted_twice() -> None:
+    only = LintOptions(only=frozenset({"expression/device-doubled"}))
+    assert alert("sum by (pod) (DCGM_FI_DEV_BOARD_POWER_WATTS) > 700", only) == []
 
 
 @pytest.mark.parametrize("edge", ["0.5", "0.8", "1", "60"])
@@ -205,6 +220,22 @@ def test_traffic_asked_for_beside_a_division_guards_it() -> None:
     division = "sum by (job) (rate(a_total[5m])) / sum by (job) (rate(b_total[5m])) > 0.1"
     assert "expression/unguarded-division" in checks(alert(division))
     assert alert(f"{division} and sum by (job) (rate(b_total[5m])) > 1") == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "found"),
+    [
+        ("sum(rate(a_total{code='500'}[5m])) / sum(rate(a_total[5m])) > 0.1", False),
+        ("sum(rate(a_total{code='500'}[5m])) / sum(rate(a_total[5m])) * 100 > 10", False),
+        ("rate(a_seconds_sum[5m]) / rate(a_seconds_count[5m]) > 3", False),
+        ("sum(rate(a_total{code='500'}[5m])) / sum(rate(b_total[5m])) > 0.1", True),  # 1/0 is above everything
+        ("1 - sum(rate(a_total{code='200'}[5m])) / sum(rate(a_total[5m])) != 0", True),
+        ("avg(rate(a_total{code='500'}[5m]) / rate(a_total[5m])) > 0.1", True),
+    ],
+)
+def test_a_quotient_that_is_only_compared_is_no_danger_where_it_is_nan(expr: str, found: bool) -> None:
+    only = LintOptions(only=frozenset({"expression/unguarded-division"}))
+    assert bool(alert(expr, only)) is found
 
 
 def test_a_counter_just_born_may_be_read() -> None:

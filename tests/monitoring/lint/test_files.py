@@ -326,3 +326,17 @@ def test_duplicates_are_found_across_files() -> None:
     assert first == []
     assert not isinstance(second, NotRules)
     assert "a:4" in second[0].message
+
+
+def test_what_few_alerts_of_a_file_have_no_other_needs() -> None:
+    rule = {"expr": "up == 0", "for": "5m", "labels": {"severity": "page"}}
+    board = {"annotations": {"dashboard_url": "/d/x"}}
+    only = LintOptions(only=frozenset({"alert/dimension", "alert/dashboard-url"}))
+
+    def found(*alerts: dict[str, Any]) -> list[str]:
+        rules = [{"alert": f"A{index}", **one} for index, one in enumerate(alerts)]
+        return checks(lint(yaml.safe_dump({"groups": [{"name": "a", "rules": rules}]}), "x", only))
+
+    assert found(rule, rule) == []
+    assert found(rule, rule | board) == []
+    assert found(rule, rule | board, rule | board) == ["alert/dashboard-url"]
