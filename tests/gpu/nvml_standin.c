@@ -4,7 +4,7 @@
  * The file named by SRE_NVML_STANDIN is read anew at each call: lines "KEY VALUE". Keys: count; FUNCTION.error (an
  * nvmlReturn_t for every GPU); FUNCTION.hang (the call never returns, and the control file gets a neighbour with the
  * ending .hung); I.FIELD for GPU I with FIELD one of total, free,
- * reserved (MiB), temperature, utilization, milliwatts, process_pid, process_mib, lost, throttle and throttle_supported
+ * reserved (MiB), uuid (number at its end; without it I), temperature, utilization, milliwatts, process_pid, process_mib, lost, throttle and throttle_supported
  * (bits), event_types (bits), field_N (NVML field value N; not supported without it) with field_N.type (an
  * nvmlValueType_t; unsigned long long without it), xid and xid_count (so many events of that XID since the library was
  * loaded; those before the GPU is registered are not delivered); I.FUNCTION.error for one GPU.
@@ -88,7 +88,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
 
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
     ANSWER(device);
-    snprintf(uuid, length, "GPU-standin-%d", *(int *)device);
+    snprintf(uuid, length, "GPU-standin-%d", (int)of_gpu(*(int *)device, "uuid", *(int *)device));
     return SUCCESS;
 }
 

@@ -159,6 +159,19 @@ async def test_xids_are_counted_from_the_start_per_gpu_and_number(reader: ChildG
 
 
 @pytest.mark.integration
+async def test_xids_stay_with_their_card_where_indices_move(reader: ChildGpuReader, standin: NvmlStandin) -> None:
+    standin.set(count=2)
+    await reader.read()
+    standin.set({"0.xid": 79, "0.xid_count": 1, "1.xid": 31, "1.xid_count": 1})
+    await reader.read()
+    standin.set({"count": 1, "0.uuid": 1})
+    (gpu,) = await reader.read()
+    assert gpu.uuid == "GPU-standin-1"
+    assert gpu.details is not None
+    assert gpu.details.xid_events == ((31, 1),)
+
+
+@pytest.mark.integration
 async def test_a_gpu_that_cannot_be_listened_to_does_not_deafen_the_others(
     reader: ChildGpuReader, standin: NvmlStandin
 ) -> None:
@@ -191,6 +204,7 @@ async def test_xids_outlive_a_gpu_that_is_lost_and_a_reader_that_hangs(
     standin.set({"0.lost": 1})
     (gpu,) = await reader.read()
     assert gpu.temperature_celsius.seen is Seen.UNREACHABLE
+    assert gpu.uuid == "GPU-standin-0"
     assert gpu.details is not None
     assert (gpu.details.xid_last, gpu.details.memory_used_bytes) == (79, None)
     standin.set({"0.lost": 0, "nvmlDeviceGetTemperature.hang": 1})
@@ -200,6 +214,7 @@ async def test_xids_outlive_a_gpu_that_is_lost_and_a_reader_that_hangs(
 
     await wait_until_async(given_up, 20.0)
     assert (await details(reader)).xid_events == ((79, 1),), "while nothing can be read"
+    assert (await reader.read())[0].uuid == "GPU-standin-0"
     standin.set({"nvmlDeviceGetTemperature.hang": 0})
 
     async def back() -> bool:

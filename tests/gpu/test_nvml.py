@@ -138,6 +138,7 @@ async def test_a_gpu_lost_later_keeps_its_place(reader: ChildGpuReader, standin:
     standin.set({"0.lost": 1})
     first, second = await reader.read()
     assert (first.index, first.temperature_celsius.seen) == (0, Seen.UNREACHABLE)
+    assert first.uuid == "GPU-standin-0", "its series go on"
     assert (second.index, second.temperature_celsius.seen) == (1, Seen.OK)
 
 

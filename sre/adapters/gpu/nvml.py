@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 
 from sre.adapters.gpu.backend import BackendFailed, NotHere
+from sre.adapters.gpu.card_names import CardNames
 from sre.adapters.gpu.nvml_details import field_details, throttle_details
 from sre.adapters.gpu.nvml_events import XidEvents
 from sre.signals.types import GpuDetails, GpuSeen, Reading, Seen
@@ -56,6 +57,7 @@ class NvmlBackend:
         if count == 0:
             raise NotHere("NVML: the driver shows no GPU")
         self._xids = XidEvents()
+        self._uuids = CardNames()
         self._handles(count)  # events count from now on, not from the first read
 
     def read(self) -> Sequence[GpuSeen]:
@@ -81,18 +83,20 @@ class NvmlBackend:
                 handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
             except pynvml.NVMLError as error:
                 handles.append(error)
-        self._xids.listen({i: h for i, h in enumerate(handles) if not isinstance(h, pynvml.NVMLError)})
+        answering = {i: h for i, h in enumerate(handles) if not isinstance(h, pynvml.NVMLError)}
+        self._uuids.seen({index: _uuid(handle) for index, handle in answering.items()})
+        self._xids.listen({self._uuids.card(index): handle for index, handle in answering.items()})
         return handles
 
     def _gpu(self, index: int, handle: Any) -> GpuSeen:
-        at, xids = self._monotonic(), self._xids.of(index)
+        at, uuid, xids = self._monotonic(), self._uuids.of(index), self._xids.of(self._uuids.card(index))
         if isinstance(handle, pynvml.NVMLError):
             why = self._missing(handle)
-            return GpuSeen(index, "", self.source, why, why, why, why, details=GpuDetails(at, **xids))
+            return GpuSeen(index, uuid, self.source, why, why, why, why, details=GpuDetails(at, **xids))
         memory, used, total = self._memory(handle)
         return GpuSeen(
             index=index,
-            uuid=_uuid(handle),
+            uuid=uuid,
             source=self.source,
             memory_used_ratio=memory,
             temperature_celsius=self._reading(

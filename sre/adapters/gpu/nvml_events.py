@@ -14,7 +14,7 @@ MOST_PER_LOOK = 256
 
 class XidEvents:
     """
-    The XIDs of all GPUs since they were first listened to, by index.
+    The XIDs of all GPUs since they were first listened to, by card: its UUID, since indices move when one is gone.
 
     The kernel's log keeps every XID in order; NVML does not: of several between two looks it gives the number, and the
     last XID for each of them. A GPU that cannot be listened to (no support, too few rights) is not in ``of``.
@@ -22,19 +22,19 @@ class XidEvents:
 
     def __init__(self) -> None:
         self._set: Any = None
-        self._indices: dict[int, int] = {}
-        self._counts: dict[int, dict[int, int]] = {}
-        self._last: dict[int, int] = {}
+        self._cards: dict[int, str] = {}
+        self._counts: dict[str, dict[int, int]] = {}
+        self._last: dict[str, int] = {}
 
-    def listen(self, handles: Mapping[int, Any]) -> None:
-        """Listen to those of ``handles`` (by index) that are not listened to yet. Never raises."""
-        for index, handle in handles.items():
+    def listen(self, handles: Mapping[str, Any]) -> None:
+        """Listen to those of ``handles`` (by card) that are not listened to yet. Never raises."""
+        for card, handle in handles.items():
             address = _address(handle)
-            known, self._indices[address] = address in self._indices, index
+            known, self._cards[address] = address in self._cards, card
             if not known:  # one try per GPU and session: what is not supported now is not in a second either
-                self._register(index, handle)
+                self._register(card, handle)
 
-    def _register(self, index: int, handle: Any) -> None:
+    def _register(self, card: str, handle: Any) -> None:
         xid = pynvml.nvmlEventTypeXidCriticalError
         try:
             if not int(pynvml.nvmlDeviceGetSupportedEventTypes(handle)) & xid:
@@ -44,7 +44,7 @@ class XidEvents:
             pynvml.nvmlDeviceRegisterEvents(handle, xid, self._set)
         except pynvml.NVMLError:
             return
-        self._counts.setdefault(index, {})
+        self._counts.setdefault(card, {})
 
     def look(self) -> None:
         """Take what the driver has queued. Never raises: what cannot be had now stays queued or is lost."""
@@ -55,21 +55,21 @@ class XidEvents:
                 return  # nothing queued (a timeout of 0), or a GPU that is gone; the others are asked again next time
             if not int(event.eventType) & pynvml.nvmlEventTypeXidCriticalError:
                 continue
-            index, xid = self._indices.get(_address(event.device)), int(event.eventData)
-            if index in self._counts:
-                self._counts[index][xid] = self._counts[index].get(xid, 0) + 1
-                self._last[index] = xid
+            card, xid = self._cards.get(_address(event.device)), int(event.eventData)
+            if card in self._counts:
+                self._counts[card][xid] = self._counts[card].get(xid, 0) + 1
+                self._last[card] = xid
 
-    def of(self, index: int) -> dict[str, Any]:
+    def of(self, card: str) -> dict[str, Any]:
         """XID fields of ``GpuDetails``; empty for a GPU that is not listened to."""
-        if index not in self._counts:
+        if card not in self._counts:
             return {}
-        return {"xid_last": self._last.get(index, 0), "xid_events": tuple(sorted(self._counts[index].items()))}
+        return {"xid_last": self._last.get(card, 0), "xid_events": tuple(sorted(self._counts[card].items()))}
 
     def forget_session(self) -> None:
         """NVML was shut down: set and handles are gone, the counts stay. ``listen`` begins anew."""
         self._set = None
-        self._indices.clear()
+        self._cards.clear()
 
 
 def _address(handle: Any) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from sre.adapters.gpu.card_names import CardNames
 from sre.adapters.gpu.child_process import Child, ChildFailed, Killed
 from sre.adapters.gpu.protocol import SOURCE_NONE, ChildOptions
 from sre.adapters.gpu.xid_totals import XidTotals
@@ -75,8 +76,9 @@ class ChildGpuReader:
         self.source = "sim" if options.backend == "sim" else "nvml"
         self.problem: str | None = None
         self.replaced = 0
-        self._uuids: dict[int, str] = {}
-        self._xids: dict[int, XidTotals] = {}
+        self._uuids = CardNames()
+        self._known: frozenset[int] = frozenset()
+        self._xids: dict[str, XidTotals] = {}
         self._gpus: tuple[GpuSeen, ...] = self._all(NEVER)
 
     @property
@@ -132,9 +134,11 @@ class ChildGpuReader:
             self._failing = False
             self._backoff_seconds = self._initial_backoff_seconds
             self.problem = None
-            self._uuids = {gpu.index: gpu.uuid or self._uuids.get(gpu.index, "") for gpu in gpus}
-            self._xids |= {gpu.index: self._xids_of(gpu.index).seen(gpu.details) for gpu in gpus}
-            seen = {gpu.index: self._with_xids(gpu) for gpu in gpus}
+            self._uuids.seen({gpu.index: gpu.uuid for gpu in gpus})
+            self._known = frozenset(gpu.index for gpu in gpus)
+            for gpu in gpus:
+                self._xids[self._uuids.card(gpu.index)] = self._xids_of(gpu.index).seen(gpu.details)
+            seen = {gpu.index: self._remembered(gpu) for gpu in gpus}
             absent = Reading.missing(self._clock.monotonic())
             self._gpus = tuple(
                 seen.get(index) or self._one(index, absent) for index in sorted(self._expected | seen.keys())
@@ -157,27 +161,27 @@ class ChildGpuReader:
 
     def _drop_child(self) -> None:
         if self._child is not None:
-            self._xids = {index: totals.process_ended() for index, totals in self._xids.items()}
+            self._xids = {card: totals.process_ended() for card, totals in self._xids.items()}
             self._child.kill()
             self._killed.add(self._child.process)
             self._child = None
 
     def _all(self, reading: Reading) -> tuple[GpuSeen, ...]:
         """Every GPU we know of or expect, with ``reading`` in all its fields."""
-        return tuple(self._one(index, reading) for index in sorted(self._expected | self._uuids.keys()))
+        return tuple(self._one(index, reading) for index in sorted(self._expected | self._known))
 
     def _one(self, index: int, reading: Reading) -> GpuSeen:
         source = "nvml" if self.source == SOURCE_NONE else self.source
-        gone = GpuSeen(index, self._uuids.get(index, ""), source, reading, reading, reading, reading)
-        return self._with_xids(gone)
+        return self._remembered(GpuSeen(index, "", source, reading, reading, reading, reading))
 
     def _xids_of(self, index: int) -> XidTotals:
-        return self._xids.get(index, XidTotals())
+        return self._xids.get(self._uuids.card(index), XidTotals())
 
-    def _with_xids(self, gpu: GpuSeen) -> GpuSeen:
-        """A GPU that cannot be read has still had its XIDs: just then they are wanted."""
+    def _remembered(self, gpu: GpuSeen) -> GpuSeen:
+        """A GPU that cannot be read is still that card, and has had its XIDs: just then they are wanted."""
         at = gpu.memory_used_ratio.sampled_at
-        return dataclasses.replace(gpu, details=self._xids_of(gpu.index).put(gpu.details, at))
+        details = self._xids_of(gpu.index).put(gpu.details, at)
+        return dataclasses.replace(gpu, uuid=self._uuids.of(gpu.index), details=details)
 
 
 class NoGpuReader:
