@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -79,24 +80,36 @@ def apply(folder: Path, planned: Changes) -> None:
             path = folder / name
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise StateError(
-            f"{path}: {error.strerror}; free space, correct its permissions or name another folder"
-        ) from error
+        raise StateError(f"{path}: {error.strerror}; {_remedy(error)}") from error
+
+
+def _remedy(error: OSError) -> str:
+    return {
+        errno.ENOSPC: "free space on its disk",
+        errno.EFBIG: "free space on its disk, or raise the limit of file sizes",
+        errno.EDQUOT: "free space within your quota",
+        errno.EACCES: "correct the permissions of the folder",
+        errno.EPERM: "correct the permissions of the folder",
+    }.get(error.errno or 0, "name another folder")
 
 
 def _texts(folder: Path, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     suffixes = {Path(name).suffix for name in wanted}
     try:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.suffix in suffixes and entry.is_file())
+        entries = sorted(entry for entry in folder.iterdir() if entry.suffix in suffixes)
+        names = [entry.name for entry in entries if entry.is_file()]
+        odd = [entry for entry in entries if entry.name in wanted and not entry.is_file()]
     except FileNotFoundError:
         return
     except OSError as error:
         raise StateError(f"{folder}: {error.strerror}; name another folder") from error
+    if odd:
+        what = "a folder" if odd[0].is_dir() else "a link that leads nowhere" if odd[0].is_symlink() else "no file"
+        raise StateError(f"{odd[0]}: is {what} where a generated file belongs; move it, or name another folder")
     for name in names:
         try:
-            yield name, (folder / name).read_text("utf-8")
-        except UnicodeDecodeError:
-            yield name, ""
+            # A damaged file of ours still bears the mark, and is written anew.
+            yield name, (folder / name).read_text("utf-8", errors="replace")
         except OSError as error:
             raise StateError(f"{folder / name}: {error.strerror}; correct its permissions") from error
 

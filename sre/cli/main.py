@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import io
 import os
@@ -113,6 +115,15 @@ def run(argv: list[str]) -> int:
         return ExitCode.ABORTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.COULD_NOT_RUN
+    except OSError as error:  # what no command foresaw; a full disk under stdout above all
+        if debug:
+            raise
+        with contextlib.suppress(OSError):  # what stdout still holds must not fail a second time at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+        where = f"{error.filename}: " if error.filename else "the output cannot be written: " if full else ""
+        click.echo(f"sre: {printable(where)}{error.strerror or error}", err=True)
         return ExitCode.COULD_NOT_RUN
     except SreError as error:
         if debug:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ def generate(
     settings = monitoring_settings(
         app, vllm_version=vllm_version, dcgm_exporter_version=dcgm_exporter_version, metric_prefix=metric_prefix
     )
-    files, mark = _generated(app, settings, form, dimensions, namespace or "", _pairs(labels))
+    files, mark = _generated(app, settings, form, dimensions, _namespace(namespace), _pairs(labels), to_stdout)
     if to_stdout:
         click.echo("---\n".join(files.values()), nl=False)
         return ExitCode.OK
@@ -106,7 +107,7 @@ def generate(
             app.note(f"{folder}: not what sre rules generate writes; run it, without --check")
         return ExitCode.NO if planned else ExitCode.OK
     apply(folder, planned)
-    stale = f", {len(planned.remove)} removed" if planned.remove else ""
+    stale = f"; no longer wanted and removed: {', '.join(planned.remove)}" if planned.remove else ""
     app.note(f"{folder}: {len(files)} files, {len(planned.write)} written{stale}")
     return ExitCode.OK
 
@@ -118,8 +119,9 @@ def _generated(
     dimensions: tuple[str, ...],
     namespace: str,
     labels: dict[str, str],
+    as_one: bool,
 ) -> tuple[dict[str, str], str]:
-    """File name → text, and the mark that all of them bear."""
+    """File name → text, and their mark. Rules ``as_one``: Prometheus reads but the first document of a file."""
     from sre.monitoring import render
 
     if form == "alertmanager":
@@ -137,6 +139,9 @@ def _generated(
             )
             for file in files
         }, render.OPERATOR_HEADER
+    if as_one:
+        groups = [group for file in files for group in file.groups]
+        return {"sre.yml": render.rule_file(groups, settings)}, render.HEADER
     return {f"{file.stem}.yml": render.rule_file(file.groups, settings) for file in files}, render.HEADER
 
 
@@ -154,13 +159,27 @@ def _notes(settings: MonitoringSettings) -> list[str]:
     return catalogue_rules.notes(settings)
 
 
+# What Kubernetes accepts: RFC 1123 labels, and label keys with an optional DNS prefix.
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+
+
+def _namespace(text: str | None) -> str:
+    if text is not None and not _NAMESPACE.fullmatch(text):
+        raise ConfigError([f"--namespace {text}: Kubernetes has no such names; lower-case letters, digits and -"])
+    return text or ""
+
+
 def _pairs(labels: tuple[str, ...]) -> dict[str, str]:
     pairs = {}
     for text in labels:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError([f"--label {text}: is no label; write KEY=VALUE"])
-        pairs[key.strip()] = value.strip()
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            raise ConfigError(
+                [f"--label {text}: is no label of Kubernetes; write KEY=VALUE of letters, digits, -, _ and ., 63 each"]
+            )
+        pairs[key] = value
     return pairs
 
 

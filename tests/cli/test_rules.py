@@ -8,7 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ def test_a_missing_and_a_left_over_file_are_noticed(run_sre: RunSre) -> None:
     assert "--- alerts/sre-old.yml" in ran.out
     ran = run_sre("rules", "generate")
     assert ran.code == 0
-    assert ran.err.splitlines()[-1] == "alerts: 6 files, 1 written, 1 removed"
+    assert ran.err.splitlines()[-1] == "alerts: 6 files, 1 written; no longer wanted and removed: sre-old.yml"
     assert names(Path("alerts")) == [f"{stem}.yml" for stem in STEMS]
 
 
@@ -89,8 +89,9 @@ def test_what_is_left_out_is_said_on_stderr(run_sre: RunSre) -> None:
     ran = run_sre("rules", "generate", "--stdout")
     assert ran.code == 0
     assert ran.err.startswith("note: monitoring.retention_days: 15 is shorter than slo.period_days (30)")
-    assert yaml.safe_load(ran.out.split("---\n")[0])["groups"]
-    assert len(ran.out.split("---\n")) == len(STEMS)
+    assert [rule for group in yaml.safe_load(ran.out)["groups"] for rule in group["rules"] if "alert" in rule], (
+        "one document: Prometheus reads no second one"
+    )
 
 
 def test_dimensions(run_sre: RunSre) -> None:
@@ -102,7 +103,7 @@ def test_dimensions(run_sre: RunSre) -> None:
 
 
 def test_objects_of_the_operator(run_sre: RunSre) -> None:
-    options = ["--format", "operator", "--namespace", "monitoring", "--label", "release=prom", "--label", "x=a=b"]
+    options = ["--format", "operator", "--namespace", "monitoring", "--label", "release=prom", "--label", "example.org/x=a.b"]
     ran = run_sre("rules", "generate", *options)
     assert ran.code == 0, ran.err
     folder = Path("alerts/operator")
@@ -111,7 +112,7 @@ def test_objects_of_the_operator(run_sre: RunSre) -> None:
         document = yaml.safe_load(path.read_text())
         assert document["kind"] == "PrometheusRule"
         assert document["metadata"]["namespace"] == "monitoring"
-        assert document["metadata"]["labels"] == {"release": "prom", "x": "a=b"}
+        assert document["metadata"]["labels"] == {"release": "prom", "example.org/x": "a.b"}
     assert run_sre("rules", "generate", "--check", *options).code == 0
     assert run_sre("rules", "generate", "--check", "--format", "operator").code == 3
 
@@ -134,14 +135,44 @@ def test_options_come_before_the_file(run_sre: RunSre) -> None:
     assert "gpu_cache_usage_perc" not in run_sre("rules", "generate", "--stdout").out
 
 
-def test_a_whole_run_takes_less_than_a_second_of_processor_time() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, "-m", "sre", "rules", "generate"], capture_output=True, text=True, timeout=60
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0, done.stderr
-    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 1.0
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: path.mkdir(), "is a folder where a generated file belongs"),
+        (lambda path: path.symlink_to("nowhere"), "is a link that leads nowhere"),
+        (lambda path: os.mkfifo(path), "is no file where a generated file belongs"),
+    ],
+)
+def test_what_is_no_file_is_named_and_left_alone(make: Callable[[Path], None], what: str, run_sre: RunSre) -> None:
+    Path("alerts").mkdir()
+    make(Path("alerts/sre-slo.yml"))
+    for argv in ([], ["--check"]):
+        ran = run_sre("rules", "generate", *argv)
+        assert (ran.code, ran.out) == (1, "")
+        assert f"sre: alerts/sre-slo.yml: {what}" in ran.err
+    assert names(Path("alerts")) == ["sre-slo.yml"]
+
+
+def test_a_damaged_file_of_ours_is_written_anew(run_sre: RunSre) -> None:
+    assert run_sre("rules", "generate").code == 0
+    good = Path("alerts/sre-slo.yml").read_bytes()
+    Path("alerts/sre-slo.yml").write_bytes(good + b"\xff")
+    ran = run_sre("rules", "generate", "--check")
+    assert ran.code == 3
+    assert "--- alerts/sre-slo.yml" in ran.out
+    assert run_sre("rules", "generate").code == 0
+    assert Path("alerts/sre-slo.yml").read_bytes() == good
+
+
+def test_a_full_disk_under_stdout_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sre", "rules", "generate", "--stdout"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "sre: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
 
 
 # ---- What it refuses ------------------------------------------------------------------------------------------------
@@ -153,7 +184,10 @@ def test_a_whole_run_takes_less_than_a_second_of_processor_time() -> None:
         (["--stdout", "--check"], "--stdout excludes --check and --output-dir"),
         (["--namespace", "x"], "--namespace and --label are for --format operator"),
         (["--format", "alertmanager", "--dimension", "slo"], "--dimension is for rules"),
-        (["--format", "operator", "--label", "release"], "--label release: is no label; write KEY=VALUE"),
+        (["--format", "operator", "--label", "release"], "--label release: is no label of Kubernetes; write KEY=VALUE"),
+        (["--format", "operator", "--label", "a b=c"], "--label a b=c: is no label of Kubernetes"),
+        (["--format", "operator", "--label", "a=-"], "--label a=-: is no label of Kubernetes"),
+        (["--format", "operator", "--namespace", "Bad NS"], "--namespace Bad NS: Kubernetes has no such names"),
         (["--vllm-version", "latest"], "sre: --vllm-version: 'latest' is no version; write it like 0.32 or 4.8.3"),
         (["--vllm-version", "0.7"], "sre: --vllm-version: 0.7 is older than 0.8"),
         (["--metric-prefix", "ray-vllm"], 'sre: --metric-prefix: "ray-vllm" cannot begin a metric\'s name'),
