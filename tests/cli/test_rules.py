@@ -103,7 +103,8 @@ def test_dimensions(run_sre: RunSre) -> None:
 
 
 def test_objects_of_the_operator(run_sre: RunSre) -> None:
-    options = ["--format", "operator", "--namespace", "monitoring", "--label", "release=prom", "--label", "example.org/x=a.b"]
+    labels = ["--label", "release=prom", "--label", "example.org/x=a.b"]
+    options = ["--format", "operator", "--namespace", "monitoring", *labels]
     ran = run_sre("rules", "generate", *options)
     assert ran.code == 0, ran.err
     folder = Path("alerts/operator")
