@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sre.metrics.edges import undecidable
 from sre.metrics.types import Exporter, Kind, Metric, Unit, Version
 from sre.monitoring.expression import Expr, ExpressionError, number, quoted, seconds
 from sre.monitoring.levels import TARGET_LABELS
@@ -56,15 +57,13 @@ class Selection:
         Raises:
             ExpressionError: It is no bucket edge, or the first or the last one: then the answer is a guess.
         """
-        edges = self.edges(metric)
-        inner = edges[1:-1]
-        if edge not in inner:
-            near = min(inner, key=lambda bound: (abs(bound - edge), bound), default=None)
-            place = "the first or last edge" if edge in edges else "no edge"
-            raise ExpressionError(
-                f"{number(edge)} is {place} of {metric.name}; "
-                + (f"the nearest that can decide is {number(near)}" if near is not None else "it has no inner edge")
+        if found := undecidable(edge, self.edges(metric)):
+            instead = (
+                "it has no inner edge"
+                if found.nearest is None
+                else f"the nearest that can decide is {number(found.nearest)}"
             )
+            raise ExpressionError(f"{number(edge)} is {found.place} of {metric.name}; {instead}")
         return edge
 
     def supports(self, metric: Metric) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from sre.metrics import vllm, vllm_past
 from sre.metrics.catalogue import CATALOGUE
+from sre.metrics.edges import undecidable
 from sre.metrics.types import Exporter, Kind, Metric, Version
 from sre.settings.document import Location
 from sre.settings.explain import nearest
@@ -113,14 +114,13 @@ def _edge_errors(settings: MonitoringSettings) -> Iterator[Finding]:
         (("thresholds", "inter_token_seconds"), thresholds.inter_token_seconds, vllm.INTER_TOKEN_LATENCY),
         (("thresholds", "e2e_seconds"), thresholds.e2e_seconds, vllm.E2E_REQUEST_LATENCY),
     ):
-        bounds = edges.get(metric.name, metric.buckets)
-        inner = bounds[1:-1]
-        if value in inner:
+        found = undecidable(value, edges.get(metric.name, metric.buckets))
+        if found is None:
             continue
-        near = min(inner, key=lambda bound: (abs(bound - value), bound))
-        place = "is the first or the last bucket edge" if value in bounds else "is no bucket edge"
+        # Edges in the settings are three or more: an inner one exists.
         yield (
             where,
-            f"{value:g} {place} of {metric.name}, so nobody could tell; write {near:g}, the nearest that can decide, or"
-            " give vLLM other edges (--custom-histogram-buckets) and say so in monitoring.custom_buckets",
+            f"{value:g} is {found.place} of {metric.name}, so nobody could tell; write {found.nearest:g}, the nearest"
+            " that can decide, or give vLLM other edges (--custom-histogram-buckets) and say so in"
+            " monitoring.custom_buckets",
         )

@@ -29,6 +29,8 @@ from sre.monitoring.promql import (
     chosen,
     compare,
     either,
+    equal_to_each,
+    evaluated_at,
     le_matcher,
     max_by,
     minus,
@@ -142,11 +144,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "edge that is none": (
         lambda: ANY.below_edge(vllm.E2E_REQUEST_LATENCY, 0.65, "5m"),
-        "0.65 is no edge of vllm:e2e_request_latency_seconds; the nearest that can decide is 0.5",
+        "0.65 is no bucket edge of vllm:e2e_request_latency_seconds; the nearest that can decide is 0.5",
     ),
     "first edge": (
         lambda: ANY.below_edge(vllm.E2E_REQUEST_LATENCY, 0.3, "5m"),
-        "0.3 is the first or last edge of vllm:e2e_request_latency_seconds; the nearest that can decide is 0.5",
+        "0.3 is the first or the last bucket edge of vllm:e2e_request_latency_seconds; the nearest that can decide is"
+        " 0.5",
     ),
     "sum of ratios": (lambda: sum_by(usage(), "model_name"), "a sum of ratio means nothing"),
     "aggregation by a label that is gone": (
@@ -167,6 +170,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: on_each(present_by(running(), "instance"), sum_by(running(), "model_name"), "model_name"),
         "cannot be put on",
     ),
+    "equality with more than one series": (
+        lambda: equal_to_each(running(), sum_by(running(), "instance"), "model_name"),
+        "cannot be held against",
+    ),
+    "time of a value": (lambda: evaluated_at(running()), "is a requests; take present_by of it"),
     "quantile in per cent": (
         lambda: quantile(99, ANY.rate(vllm.E2E_REQUEST_LATENCY, "5m", part="bucket"), "instance"),
         "quantile 99 is not between 0 and 1",
@@ -351,6 +359,7 @@ def test_every_helper_is_tested_here() -> None:
         "absent_up",
         "equal_to",
         "count_by",
+        "counted_by_value",
         "min_by",
         "either_on",
         "holds",
