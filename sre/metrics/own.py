@@ -126,6 +126,16 @@ ENGINE_STEP_AGE_SECONDS = _own(
     "Time since an engine step was last seen, while requests are in flight; 0 without any.", (ENGINE, POOL),
     unit=Unit.SECONDS,
 )  # fmt: skip
+ENGINE_HANG_LIMIT_SECONDS = _own(
+    "sre_engine_hang_limit_seconds", Kind.GAUGE,
+    "Time without an engine step from which on the guard calls it a hang: its setting, raised by the longest steps seen"
+    " lately and after a start.", (ENGINE, POOL), unit=Unit.SECONDS,
+)  # fmt: skip
+ENGINE_HUNG = _own(
+    "sre_engine_hung", Kind.GAUGE,
+    "1 while requests are in flight and no engine step was seen for longer than the limit of this engine.",
+    (ENGINE, POOL), unit=Unit.STATE,
+)  # fmt: skip
 ENGINE_RESTARTS = _own(
     "sre_engine_restarts_total", Kind.COUNTER,
     "Times the engine's process was replaced by another one while the guard watched, whoever asked for it.",
@@ -157,6 +167,12 @@ REQUESTS = _own(
 CLIENT_ABORTS = _own(
     "sre_client_aborts_total", Kind.COUNTER, "Requests their client gave up.", (ENGINE, POOL), unit=Unit.REQUESTS
 )
+REFUSED_FOR_OUR_REASONS = (
+    "concurrency_limit", "engine_dead", "error_ratio", "failed_batches", "gpu_memory", "gpu_temperature", "hang",
+    "latched", "manual", "no_healthy_upstream", "no_route", "ramp", "rule",
+)  # fmt: skip
+"""Refusals that are no fault of the client and no agreed limit: to the user the service is down. Not among them: what
+is wrong with the request, rate limits (429), and offline work that is shed on purpose."""
 REJECTED = _own(
     "sre_requests_rejected_total", Kind.COUNTER, "New requests we refused.", (POOL, REASON), unit=Unit.REQUESTS
 )

@@ -3,7 +3,9 @@ The alert on an engine that hangs: requests are in flight and no step ends.
 
 The engine's own gauges freeze in a hang, often at 0, and ``/health`` stays 200. So requests are counted outside:
 
-- by the guard, who also knows each engine's steps (``sre_engine_*``): one engine is told from another;
+- by the guard, who also knows each engine's steps (``sre_engine_*``): one engine is told from another. It is a hang if
+  the guard calls it one, too: its limit is raised where long steps are usual, so that a pause of the threshold's length
+  alone pages nobody;
 - by the guard, and steps by Prometheus' own scrape of vLLM, where the guard says nothing of steps: no engine of the
   model steps;
 - without a gateway, by the engine itself: finds those hangs whose last gauge was not 0.
@@ -40,7 +42,8 @@ ENGINE_NAME = "engine"
 _ENGINE = (NODE, MODEL_NAME, ENGINE_NAME)
 _TOLD_SECONDS = 30
 """A hang counts for so long after its end, or four scrapes if that is longer: the guard ends it by a restart after half
-a minute, before ``for`` is over and Alertmanager has waited for others of its group."""
+a minute, before ``for`` is over and Alertmanager has waited for others of its group. So ``for`` only delays here; what
+is a hang is decided before, by the guard's limit and the threshold."""
 
 
 def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
@@ -50,9 +53,12 @@ def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
     held = max(15, math.ceil(selection.scrape_interval_seconds))
     told = records_engine.at_least_four_scrapes(selection, _TOLD_SECONDS)
     stuck = both(
-        compare(
-            selection.over_time("max_over_time", own.ENGINE_STEP_AGE_SECONDS, told),
-            ">", settings.thresholds.engine_stuck_seconds,
+        both(
+            compare(
+                selection.over_time("max_over_time", own.ENGINE_STEP_AGE_SECONDS, told),
+                ">", settings.thresholds.engine_stuck_seconds,
+            ),
+            compare(selection.over_time("max_over_time", own.ENGINE_HUNG, told), "==", 1),
         ),
         compare(selection.over_time("max_over_time", own.ENGINE_IN_FLIGHT, told), ">", 0),
     )  # fmt: skip
@@ -94,6 +100,9 @@ def hang_alert(selection: Selection, settings: MonitoringSettings) -> Alert:
                 Input(
                     series(selection, own.ENGINE_STEP_AGE_SECONDS, instance="n1:9400", engine="e0", pool="m"),
                     Steady(settings.thresholds.engine_stuck_seconds * 2), Steady(0),
+                ),
+                Input(
+                    series(selection, own.ENGINE_HUNG, instance="n1:9400", engine="e0", pool="m"), Steady(1), Steady(0),
                 ),
                 Input(
                     series(selection, own.ENGINE_IN_FLIGHT, instance="n1:9400", engine="e0", pool="m"),

@@ -131,6 +131,9 @@ class Metrics:
         self.snapshot, self.last_tick_wall = snapshot, snapshot.wall
         for seen in snapshot.engines.values():
             self._observe(seen)
+        for name in decision.pools:
+            for reason in own.REFUSED_FOR_OUR_REASONS:
+                self.count(own.REJECTED, name, reason, by=0.0)
         for request in finished:
             pool = request.model or ""
             if request.engine is None:
@@ -241,18 +244,24 @@ class _Families(Collector):
 
     def _rules(self, source: StatusSource, snapshot: Snapshot) -> Iterator[Family]:
         state, armed, blind = family(own.RULE_STATE), family(own.RULE_ARMED), family(own.RULE_BLIND)
-        step_age = family(own.ENGINE_STEP_AGE_SECONDS)
+        step_age, hung = family(own.ENGINE_STEP_AGE_SECONDS), family(own.ENGINE_HUNG)
+        limit = family(own.ENGINE_HANG_LIMIT_SECONDS)
         for name, engine in snapshot.engines.items():
             explained = source.explain(name) or {}
             if engine.steps_total.value is not None and explained:
-                step_age.add_metric((name, engine.pool), explained["no_step_for_seconds"] or 0.0)
+                labels = (name, engine.pool)
+                seconds = explained["no_step_for_seconds"] or 0.0
+                step_age.add_metric(labels, seconds)
+                limit.add_metric(labels, explained["hang_after_seconds"])
+                # Not the breaker's verdict alone: it doubts where /metrics does not answer, and the canary takes time.
+                hung.add_metric(labels, 1.0 if seconds > explained["hang_after_seconds"] > 0 else 0.0)
             for rule in explained.get("rules", ()):
                 base, _, gpu = rule["rule"].partition("/")
                 target = f"{name}/{gpu}" if gpu else name
                 one_of(state, (base, target), RULE_STATES, rule["verdict"])
                 armed.add_metric((base, target), 0.0 if rule["verdict"] == "disarmed" else 1.0)
                 blind.add_metric((base, target), 1.0 if rule["blind"] else 0.0)
-        yield from (state, armed, blind, step_age)
+        yield from (state, armed, blind, step_age, hung, limit)
 
     def _engines(self, snapshot: Snapshot) -> Iterator[Family]:
         process, in_flight, flat = (

@@ -110,6 +110,9 @@ DECISION = Decision(GuardState(), Memory(), GatewayDesired((), ()), {POOL: cast(
 class Desk:
     """What the guard's desk says, in the form the exporter reads."""
 
+    no_step_for_seconds: float | None = None
+    hang_after_seconds = 3.0
+
     def status(self) -> dict[str, Any]:
         return {
             "tick_age_seconds": 0.1,
@@ -124,7 +127,11 @@ class Desk:
 
     def explain(self, name: str) -> dict[str, Any]:
         rule = {"rule": "gpu-memory/gpu0", "verdict": "ok", "blind": False}
-        return {"rules": [rule], "no_step_for_seconds": None}
+        return {
+            "rules": [rule],
+            "no_step_for_seconds": self.no_step_for_seconds,
+            "hang_after_seconds": self.hang_after_seconds,
+        }
 
 
 class Host(HostSource):

@@ -10,6 +10,8 @@ import pytest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
+from sre.actions.types import Outcome, RejectReason
+from sre.adapters.envoy.judgement import GATEWAY_REFUSED
 from sre.metrics import own
 from sre.metrics.types import Kind, Metric
 from sre.servers.exporter import Metrics
@@ -18,7 +20,19 @@ from sre.servers.exporter_host import HostView, host_families
 from sre.signals.host import HostCounters, NetworkCounters
 from sre.signals.types import NEVER, GpuDetails, Reading, Seen
 from tests.conftest import require_binary
-from tests.exporter.scene import DECISION, DETAILS, ENGINE, HOST, POOL, everything, gpu, numbers, snapshot
+from tests.exporter.scene import (
+    DECISION,
+    DETAILS,
+    ENGINE,
+    HOST,
+    POOL,
+    Desk,
+    everything,
+    finished,
+    gpu,
+    numbers,
+    snapshot,
+)
 
 
 def families(metrics: Metrics) -> dict[str, Family]:
@@ -199,3 +213,36 @@ def test_the_first_failure_is_an_increase() -> None:
     assert value(metrics, "sre_guard_errors_total", boundary="store") == 0.0
     for outcome in ("success", "failure", "neutral"):
         assert value(metrics, "sre_requests_total", engine=ENGINE, pool=POOL, outcome=outcome) is not None
+
+
+# ---- Refusals and hangs ---------------------------------------------------------------------------------------------
+
+
+def test_refusals_for_our_reasons_are_all_a_breaker_and_the_gateway_know_but_rate_limits() -> None:
+    assert set(own.REFUSED_FOR_OUR_REASONS) == (
+        {reason.value for reason in RejectReason} | set(GATEWAY_REFUSED.values())
+    ) - {"rate_limited"}
+
+
+def test_the_first_refusal_is_an_increase() -> None:
+    """An outage that refuses everything begins with it; a counter born then would hide it."""
+    metrics = everything()
+    labels = {"pool": POOL, "reason": "no_healthy_upstream"}
+    assert value(metrics, "sre_requests_rejected_total", **labels) == 0.0
+    refused = finished(Outcome.NEUTRAL, engine=None, status=503, detail="no_healthy_upstream")
+    metrics.ticked(0.01, snapshot(3.0), DECISION, [refused])
+    assert value(metrics, "sre_requests_rejected_total", **labels) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("age", "limit", "hung"), [(None, 3.0, 0.0), (2.0, 3.0, 0.0), (16.0, 40.0, 0.0), (4.0, 3.0, 1.0), (9.0, 0.0, 0.0)]
+)
+def test_an_engine_hangs_when_no_step_came_for_longer_than_its_own_limit(
+    age: float | None, limit: float, hung: float
+) -> None:
+    metrics, desk = everything(), Desk()
+    desk.no_step_for_seconds, desk.hang_after_seconds = age, limit
+    metrics.source = desk
+    labels = {"engine": ENGINE, "pool": POOL}
+    assert value(metrics, "sre_engine_hung", **labels) == hung
+    assert value(metrics, "sre_engine_hang_limit_seconds", **labels) == limit

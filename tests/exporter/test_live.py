@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 LOAD_SECONDS = 4.0
 NEEDS_AN_EVENT = {
-    "sre_requests_rejected_total", "sre_canaries_total", "sre_canary_first_token_seconds", "sre_breaker_openings_total",
+    "sre_canaries_total", "sre_canary_first_token_seconds", "sre_breaker_openings_total",
     "sre_incidents_total", "sre_actions_total", "sre_chaos_faults_active",
 }  # fmt: skip
 NEEDS_A_CARD = {

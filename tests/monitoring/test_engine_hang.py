@@ -36,9 +36,34 @@ def test_a_hang_that_ends_by_a_restart_after_33_seconds_is_told(ages: str, at: s
         tmp_path,
         {
             series(CHOSEN, own.ENGINE_STEP_AGE_SECONDS, **ENGINE): ages,
+            series(CHOSEN, own.ENGINE_HUNG, **ENGINE): "0 1 1 0x20",
             series(CHOSEN, own.ENGINE_IN_FLIGHT, **ENGINE): "4 4 4 0x20",
         },
         {FIRING: {"{}": fires}},
         at=at,
+    )
+    assert judged.returncode == 0, judged.output
+
+
+@pytest.mark.parametrize(
+    ("age", "limit", "hung"),
+    [
+        pytest.param(16, 40, 0, id="steps of ten seconds are usual here"),
+        pytest.param(16, 3, 1, id="the guard calls it a hang"),
+        pytest.param(10, 3, 1, id="a hang of less than the threshold"),
+    ],
+)
+def test_one_pause_pages_only_if_it_is_a_hang_for_this_engine(age: int, limit: int, hung: int, tmp_path: Path) -> None:
+    judged = judge_values(
+        needed(all_groups(SETTINGS), [ALERT]),
+        tmp_path,
+        {
+            series(CHOSEN, own.ENGINE_STEP_AGE_SECONDS, **ENGINE): f"0x4 {age} 0x20",
+            series(CHOSEN, own.ENGINE_HANG_LIMIT_SECONDS, **ENGINE): f"{limit}x30",
+            series(CHOSEN, own.ENGINE_HUNG, **ENGINE): f"0x4 {hung} 0x20",
+            series(CHOSEN, own.ENGINE_IN_FLIGHT, **ENGINE): "4x30",
+        },
+        {FIRING: {"{}": int(hung and age > 15)}},
+        at="105s",
     )
     assert judged.returncode == 0, judged.output

@@ -130,7 +130,12 @@ def _traffic(from_: Sources) -> tuple[Panel | None, ...]:
         ),
         Panel(
             "refused", "Refused requests", Kind.LINES, Shown.REQUESTS_PER_SECOND,
-            (Query(_rate(from_, own.REJECTED, own.POOL, own.REASON), labels(own.POOL, own.REASON)),),
+            # Every reason is counted from 0 on; only those that occur are drawn.
+            (
+                Query(
+                    compare(_rate(from_, own.REJECTED, own.POOL, own.REASON), ">", 0), labels(own.POOL, own.REASON)
+                ),
+            ),
             "New requests that were answered with a refusal, by reason.", "any, unless a breaker is open on purpose.",
             empty="none refused", stacked=True,
         ),
@@ -148,7 +153,8 @@ def _traffic(from_: Sources) -> tuple[Panel | None, ...]:
         Panel(
             "step-age", "Time since an engine step", Kind.LINES, Shown.SECONDS,
             (Query(max_by(_guard(from_, own.ENGINE_STEP_AGE_SECONDS), own.ENGINE), engine),),
-            "While requests are in flight; 0 without any.", "above the threshold: the engine hangs.", empty=NO_GUARD,
+            "While requests are in flight; 0 without any.",
+            "above the threshold and the engine's own limit (sre_engine_hang_limit_seconds): it hangs.", empty=NO_GUARD,
             limits=(Limit(thresholds.engine_stuck_seconds, "VllmEngineHung"),),
         ),
         Panel(
