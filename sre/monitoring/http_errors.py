@@ -2,7 +2,8 @@
 Failed requests as vLLM's HTTP side counts them.
 
 ``http_requests_total`` has no model, groups the status, and counts what vLLM shed at admission as 5xx like any failure.
-The sheds are subtracted, and the model of the same instance is put on. Probes are GETs; 4xx are the client's.
+The sheds are subtracted, and the model that the instance serves now is put on: after a change of the model, failures
+from before it count for the new one. Probes are GETs; 4xx are the client's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sre.monitoring.promql import (
     Selection,
     among,
     at_least,
+    either_on,
     minus,
     on_each,
     or_zero,
@@ -48,7 +50,9 @@ def engine_http(selection: Selection, window: str, function: str = "rate") -> Ht
     if selection.supports(vllm.ADMISSION_REJECTIONS):
         shed = or_zero(sum_by(with_node(rate(vllm.ADMISSION_REJECTIONS, window)), *_INSTANCE), judged)
         errors, served = at_least(minus(errors, shed), 0), at_least(minus(served, shed), 0)
-    # Over the window, not now: the model of an engine that died a minute ago is still known.
+    # The model that the instance has now: one that it had earlier in the window would get the same failures once more.
+    # Where it has none, that of the window: the model of an engine that died a minute ago is still known.
+    now = present_by(with_node(selection.gauge(vllm.REQUESTS_RUNNING)), *ENGINE)
     seen = selection.over_time("count_over_time", vllm.REQUESTS_RUNNING, window)
-    models = present_by(with_node(seen), *ENGINE)
+    models = either_on(now, present_by(with_node(seen), *ENGINE), *_INSTANCE)
     return HttpRequests(on_each(models, errors, *_INSTANCE), on_each(models, served, *_INSTANCE))

@@ -9,20 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from sre.metrics import own, vllm
+from sre.metrics import vllm
 from sre.metrics.catalogue import variants
 from sre.metrics.types import Metric
+from sre.monitoring.gateway_requests import gateway_requests
 from sre.monitoring.http_errors import ENGINE, engine_http
-from sre.monitoring.levels import LEVELS, MODEL_NAME, NODE, POOL
+from sre.monitoring.levels import INSTANCE, LEVELS, MODEL_NAME, NODE
 from sre.monitoring.model import Record
 from sre.monitoring.promql import (
     RANGE_SCRAPES,
     Expr,
     Selection,
-    among,
     either,
+    equal_to_each,
+    evaluated_at,
     max_by,
-    or_zero,
+    over_time,
+    present_by,
     quantile,
     ratio,
     sum_by,
@@ -31,6 +34,8 @@ from sre.monitoring.promql import (
 from sre.settings.monitoring import MonitoringSettings
 
 WINDOW = "5m"
+REMEMBERED = "1d"
+"""How long the model of an engine that does not answer is remembered."""
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LATENCIES = {
     "e2e": (vllm.E2E_REQUEST_LATENCY, "Arrival to last token"),
@@ -64,10 +69,18 @@ def records(selection: Selection, settings: MonitoringSettings) -> list[Record]:
     ]
 
 
-def joined(selection: Selection, metric: Metric, build: Callable[[Metric], Expr]) -> Expr | None:
-    """``build`` of the metric under each name that the release exposes, the newest first; None without any."""
+def joined(selection: Selection, metric: Metric, take: Callable[[Metric], Expr]) -> Expr | None:
+    """
+    The series of the metric under each name that the release exposes, the newest first; None without any.
+
+    To be aggregated afterwards: while releases are mixed, ``or`` between sums of one model would leave out all replicas
+    that have the older name.
+
+    Args:
+        take: Series of one name, not aggregated.
+    """
     names = variants(metric, selection.versions.get(metric.exporter))
-    return either(*(build(name) for name in names)) if names else None
+    return either(*(take(name) for name in names)) if names else None
 
 
 def recorded(name: str, expr: Expr | None, text: str) -> Record | None:
@@ -80,7 +93,8 @@ def rate_by(
 ) -> Expr | None:
     """Summed rate (or increase) of a counter, or of a histogram's part, under every name of it."""
     taken = selection.rate if function == "rate" else selection.increase
-    return joined(selection, metric, lambda one: sum_by(placed(taken(one, window, part=part), by), *by))
+    every = joined(selection, metric, lambda one: taken(one, window, part=part))
+    return None if every is None else sum_by(placed(every, by), *by)
 
 
 def placed(expr: Expr, by: Iterable[str]) -> Expr:
@@ -90,12 +104,26 @@ def placed(expr: Expr, by: Iterable[str]) -> Expr:
 
 def _scheduler(selection: Selection) -> Iterable[Record | None]:
     def gauge(metric: Metric) -> Expr | None:
-        return joined(selection, metric, lambda one: sum_by(with_node(selection.gauge(one)), *ENGINE))
+        every = joined(selection, metric, selection.gauge)
+        return None if every is None else sum_by(with_node(every), *ENGINE)
 
     yield recorded(
         "engine:vllm_requests_running:sum", gauge(vllm.REQUESTS_RUNNING),
         "Requests in the running batch; frozen while the engine hangs.",
     )  # fmt: skip
+    running = joined(selection, vllm.REQUESTS_RUNNING, selection.gauge)
+    seen = recorded(
+        "engine:vllm_seen:timestamp_seconds",
+        None if running is None else evaluated_at(present_by(with_node(running), *ENGINE)),
+        "When the instance was last seen to serve the model.",
+    )
+    if seen is not None:
+        yield seen
+        yield Record(
+            "engine:vllm_model:last",
+            _newest(seen),
+            f"1 for the model that the instance serves, or served last, in {REMEMBERED}.",
+        )
     yield recorded("engine:vllm_requests_waiting:sum", gauge(vllm.REQUESTS_WAITING), "Requests in the engine's queue.")
     yield recorded(
         "engine:vllm_steps:rate5m", rate_by(selection, vllm.ITERATION_TOKENS, *ENGINE, part="count"),
@@ -127,10 +155,18 @@ def _scheduler(selection: Selection) -> Iterable[Record | None]:
     )  # fmt: skip
 
 
+def _newest(seen: Record) -> Expr:
+    """Of each instance the model that was seen last: one that it had before is not its model any more."""
+    last = over_time("max_over_time", seen(), REMEMBERED)
+    newest = max_by(last, NODE, INSTANCE)
+    return present_by(equal_to_each(last, newest, NODE, INSTANCE), *ENGINE)
+
+
 def _caches(selection: Selection) -> Iterable[Record | None]:
+    every = joined(selection, vllm.KV_CACHE_USAGE, selection.gauge)
     usage = recorded(
         "engine:vllm_kv_cache_usage:ratio_max",
-        joined(selection, vllm.KV_CACHE_USAGE, lambda one: max_by(with_node(selection.gauge(one)), *ENGINE)),
+        None if every is None else max_by(with_node(every), *ENGINE),
         "KV cache in use, of the fullest rank.",
     )
     if usage is not None:
@@ -183,32 +219,23 @@ def _errors(selection: Selection) -> Iterable[Record | None]:
     )
     yield from (served, errors)
     yield Record("engine:http_errors:ratio_rate5m", ratio(errors(), served()), "Share of requests that failed.")
-    failed = outcomes(selection, "failure")
-    judged = outcomes(selection, "success", "failure")
+    gateway = gateway_requests(selection, WINDOW)
     yield Record(
         "pool:requests_errors:ratio_rate5m",
-        ratio(or_zero(failed, judged), judged),
-        "Share of requests that failed, as the gateway saw them; neutral outcomes left out.",
+        ratio(gateway.bad, gateway.judged),
+        "Share of requests that failed or were refused for our reasons, as the gateway saw them; neutral left out.",
     )
-
-
-def outcomes(selection: Selection, *outcome: str) -> Expr:
-    """Requests per second that ended with such an outcome at the gateway, by pool."""
-    return sum_by(selection.rate(own.REQUESTS, WINDOW, among("outcome", *outcome)), POOL)
 
 
 def _mean(selection: Selection, metric: Metric, *by: str) -> Expr | None:
     """What a histogram observed, on average; exact, unlike a quantile."""
-
-    def build(one: Metric) -> Expr:
-        total, count = (sum_by(placed(selection.rate(one, WINDOW, part=part), by), *by) for part in ("sum", "count"))
-        return ratio(total, count, one.unit)
-
-    return joined(selection, metric, build)
+    total = rate_by(selection, metric, *by, part="sum")
+    count = rate_by(selection, metric, *by, part="count")
+    if total is None or count is None:
+        return None
+    return ratio(total, count, metric.unit)
 
 
 def _quantile(selection: Selection, metric: Metric, q: float, *by: str) -> Expr | None:
-    def build(one: Metric) -> Expr:
-        return quantile(q, placed(selection.rate(one, WINDOW, part="bucket"), by), *by)
-
-    return joined(selection, metric, build)
+    buckets = joined(selection, metric, lambda one: selection.rate(one, WINDOW, part="bucket"))
+    return None if buckets is None else quantile(q, placed(buckets, by), *by)

@@ -12,27 +12,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from sre.metrics import own, vllm
+from sre.metrics import vllm
 from sre.metrics.catalogue import variants
 from sre.metrics.types import Metric, Unit
+from sre.monitoring.gateway_requests import gateway_requests
 from sre.monitoring.http_errors import engine_http
-from sre.monitoring.levels import MODEL_NAME, POOL, SLO
+from sre.monitoring.levels import MODEL_NAME, SLO
 from sre.monitoring.model import Record, Severity
 from sre.monitoring.promql import (
     Expr,
     Selection,
-    among,
     at_least,
+    both,
+    compare,
     either,
     largest_by,
     minus,
     number,
     one_minus,
-    or_zero,
     over_time,
     present_by,
     ratio,
-    relabelled,
     scaled,
     seconds,
     sum_by,
@@ -148,15 +148,12 @@ def _latency_slo(
 
     def total(function: str, window: str) -> Expr:
         taken = selection.rate if function == "rate" else selection.increase
-        return either(*(sum_by(taken(one, window, part="count"), MODEL_NAME) for one in names))
+        # "or" inside the sum, series by series: between sums it would leave out the replicas with the older name.
+        return sum_by(either(*(taken(one, window, part="count") for one in names)), MODEL_NAME)
 
     def bad(function: str, window: str) -> Expr:
-        fast = either(
-            *(
-                sum_by(selection.below_edge(one, latency.threshold_seconds, window, function=function), MODEL_NAME)
-                for one in names
-            )
-        )
+        below = (selection.below_edge(one, latency.threshold_seconds, window, function=function) for one in names)
+        fast = sum_by(either(*below), MODEL_NAME)
         # Both are extrapolated: what is nothing may come out a hair below.
         return at_least(minus(total(function, window), fast), 0)
 
@@ -168,22 +165,23 @@ def _availability(selection: Selection, window: str, function: str) -> tuple[Exp
     """
     Failed and judged requests by model.
 
-    As the gateway saw them where it has counted any of the model, else as vLLM's HTTP side did, or as the engine gave
-    up on them, if that is more: a stream that broke off has the status 200.
+    As the gateway saw them where it carried any of the model in the window, else as vLLM's HTTP side did, or as the
+    engine gave up on them, if that is more: a stream that broke off has the status 200. A gateway that only knows the
+    model says nothing of requests that go past it.
     """
     taken = selection.rate if function == "rate" else selection.increase
-
-    def gateway(*outcome: str) -> Expr:
-        counted = relabelled(taken(own.REQUESTS, window, among("outcome", *outcome)), MODEL_NAME, POOL)
-        return sum_by(counted, MODEL_NAME)
-
+    gateway = gateway_requests(selection, window, function, MODEL_NAME)
     http = engine_http(selection, window, function)
-    judged = gateway("success", "failure")
     given_up = sum_by(taken(vllm.REQUEST_SUCCESS, window, finished_reason="error"), MODEL_NAME)
-    failed = or_zero(gateway("failure"), judged)
+    carried = compare(gateway.judged, ">", 0)
     return (
-        either(failed, largest_by(sum_by(http.errors, MODEL_NAME), given_up, MODEL_NAME)),
-        either(judged, sum_by(http.served, MODEL_NAME)),
+        either(
+            both(gateway.bad, carried),
+            largest_by(sum_by(http.errors, MODEL_NAME), given_up, MODEL_NAME),
+            # Nobody had traffic: nothing failed, and the objective is still known.
+            gateway.bad,
+        ),
+        either(carried, sum_by(http.served, MODEL_NAME), gateway.judged),
     )
 
 

@@ -256,3 +256,32 @@ def test_source_names_follow_the_records(tmp_path: Path) -> None:
         },
     )
     assert judged.returncode == 0, judged.output
+
+
+def test_while_releases_are_mixed_no_replica_of_a_model_is_left_out(tmp_path: Path) -> None:
+    """``a`` is upgraded, ``b`` not yet: ``or`` between their sums would show the model without ``b``."""
+    new = 'vllm:inter_token_latency_seconds_%s{job="vllm",instance="a:1",model_name="m",engine="0"%s}'
+    old = 'vllm:time_per_output_token_seconds_%s{job="vllm",instance="b:1",model_name="m"%s}'
+    series = {}
+    for name, under, per_step in ((new, 64, 64), (old, 0, 64 * 3)):
+        series[name % ("bucket", ',le="0.1"')] = f"0+{under}x40"
+        series[name % ("bucket", ',le="0.2"')] = series[name % ("bucket", ',le="+Inf"')] = f"0+{per_step}x40"
+        series[name % ("count", "")] = f"0+{per_step}x40"
+    judged = judge_values(
+        groups_named("sre-records-engine", "sre-records-slo-itl"),
+        tmp_path,
+        series,
+        {
+            "slo:errors:ratio_rate5m": {'slo:errors:ratio_rate5m{model_name="m",slo="itl"}': 0.75},
+            "round(model:vllm_itl_seconds:p99_rate5m * 1000)": {'{model_name="m"}': 199},
+        },
+    )
+    assert judged.returncode == 0, judged.output
+
+
+def test_or_of_two_names_stands_within_the_aggregation() -> None:
+    """Between two sums by model it hides the replicas that have the older name."""
+    for rule in rules_of(rule_files(RELEASES["any"])):
+        if isinstance(rule, Record) and rule.name.startswith(("engine:vllm", "model:vllm", "slo:")):
+            # Availability has two sources, and takes the one or the other by model.
+            assert "availability" in rule.labels.values() or not re.search(r" or (sum|max|hist)", rule.expr.text)

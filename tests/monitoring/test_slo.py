@@ -158,6 +158,96 @@ def test_availability_is_what_the_gateway_saw_where_it_saw_the_model(tmp_path: P
     assert judged.returncode == 0, judged.output
 
 
+ENDED = 'sre_requests_total{job="sre",engine="e",pool="m",outcome="%s"}'
+REFUSED = 'sre_requests_rejected_total{job="sre",pool="m",reason="%s"}'
+ANSWERED = 'http_requests_total{job="vllm",instance="n:1",handler="/v1/completions",method="POST",status="%s"}'
+OF_M = 'slo:errors:ratio_rate5m{model_name="m",slo="availability"}'
+
+
+@pytest.mark.parametrize("reason", ["no_healthy_upstream", "concurrency_limit", "hang", "manual"])
+def test_a_refusal_that_is_no_fault_of_the_client_is_a_failure(reason: str, tmp_path: Path) -> None:
+    """No engine in rotation: no request ends at one, and nothing else says that the model is down."""
+    judged = judge_values(
+        only_slo(DEFAULT, "availability"),
+        tmp_path,
+        {ENDED % "success": "0x40", ENDED % "failure": "0x40", REFUSED % reason: "0+16x40"},
+        {"slo:errors:ratio_rate5m": {OF_M: 1}},
+    )
+    assert judged.returncode == 0, judged.output
+
+
+@pytest.mark.parametrize("reason", ["rate_limited", "shed_offline", "body_too_large", "invalid_json"])
+def test_limits_and_bad_requests_are_no_failures(reason: str, tmp_path: Path) -> None:
+    judged = judge_values(
+        only_slo(DEFAULT, "availability"),
+        tmp_path,
+        {ENDED % "success": "0+48x40", ENDED % "failure": "0+16x40", REFUSED % reason: "0+64x40"},
+        {"slo:errors:ratio_rate5m": {OF_M: 0.25}},
+    )
+    assert judged.returncode == 0, judged.output
+
+
+def test_a_full_outage_of_one_of_two_models_burns(tmp_path: Path) -> None:
+    """Its engines are gone, and the gateway refuses; the other model is well."""
+    groups = [*only_slo(DEFAULT, "availability"), *(g for g in all_groups(DEFAULT) if g.name == "sre-slo")]
+    judged = judge_values(
+        groups,
+        tmp_path,
+        {
+            ENDED % "success": "0+64x40 2560x60", ENDED % "failure": "0x100",
+            REFUSED % "no_healthy_upstream": "0x40 0+64x60",
+            (ENDED % "success").replace('"m"', '"o"'): "0+64x100",
+        },
+        {'count by (model_name) (ALERTS{alertname="SloAvailabilityBurn1h",alertstate="firing"})': {
+            '{model_name="m"}': 1}},
+        at="18m",
+    )  # fmt: skip
+    assert judged.returncode == 0, judged.output
+
+
+@pytest.mark.parametrize("gateway", ["0x40", "0+64x10 704x30"], ids=["born at 0", "idle since"])
+def test_a_gateway_that_carries_nothing_hides_no_failure_of_direct_traffic(gateway: str, tmp_path: Path) -> None:
+    judged = judge_values(
+        only_slo(DEFAULT, "availability"),
+        tmp_path,
+        {
+            ENDED % "success": gateway, ENDED % "failure": "0x40", REFUSED % "hang": "0x40",
+            ANSWERED % "2xx": "0x40", ANSWERED % "5xx": "0+64x40",
+            'vllm:num_requests_running{job="vllm",instance="n:1",model_name="m"}': "1x40",
+        },
+        {"slo:errors:ratio_rate5m": {OF_M: 1}},
+    )  # fmt: skip
+    assert judged.returncode == 0, judged.output
+
+
+def test_without_traffic_the_objective_is_known(tmp_path: Path) -> None:
+    judged = judge_values(
+        only_slo(DEFAULT, "availability"),
+        tmp_path,
+        {ENDED % "success": "0x40", ENDED % "failure": "0x40"},
+        {
+            "slo:objective:ratio": {'slo:objective:ratio{model_name="m",slo="availability"}': 0.999},
+            "slo:errors:ratio_rate5m": {},
+        },
+    )
+    assert judged.returncode == 0, judged.output
+
+
+def test_failures_of_an_instance_count_for_the_model_that_it_has_now(tmp_path: Path) -> None:
+    """It served another model earlier in the window; the failures were counted for both."""
+    running = 'vllm:num_requests_running{job="vllm",instance="n:1",model_name="%s"}'
+    judged = judge_values(
+        only_slo(DEFAULT, "availability"),
+        tmp_path,
+        {
+            ANSWERED % "2xx": "0+64x40", ANSWERED % "5xx": "0+64x40",
+            running % "before": "1x30 stale", running % "m": "_x31 1x9",
+        },
+        {"slo:errors:ratio_rate5m": {OF_M: 0.5}},
+    )  # fmt: skip
+    assert judged.returncode == 0, judged.output
+
+
 def test_more_shed_than_failed_is_no_negative_failure(tmp_path: Path) -> None:
     http = 'http_requests_total{job="vllm",instance="n:2",handler="/v1/completions",method="POST",status="%s"}'
     judged = judge_values(

@@ -142,11 +142,13 @@ def _raw(from_: Sources) -> tuple[Panel | None, ...]:
     chosen = (matcher(JOB, "job"), matcher(INSTANCE, "instance"), matcher(MODEL_NAME, "model"))
 
     def gauge(metric: Metric, by: str) -> Expr | None:
-        return from_.joined(metric, lambda one: sum_by(from_.raw.gauge(one, *chosen), INSTANCE, by))
+        return from_.joined(
+            metric, lambda one: from_.raw.gauge(one, *chosen), lambda every: sum_by(every, INSTANCE, by)
+        )
 
     tokens = from_.joined(
-        vllm.ITERATION_TOKENS, lambda one: sum_by(from_.rate(one, *chosen, part="bucket"), LE)
-    )  # fmt: skip
+        vllm.ITERATION_TOKENS, lambda one: from_.rate(one, *chosen, part="bucket"), lambda every: sum_by(every, LE)
+    )
     formation = sum_by(from_.rate(own.ENGINE_BATCH_FORMATION_SECONDS, *_pool(), part="bucket"), LE)
     return (
         _drill(
