@@ -7,7 +7,7 @@ from functools import partial
 from sre.metrics import vllm
 from sre.monitoring import engine_scenarios as cases
 from sre.monitoring import records_engine
-from sre.monitoring.engine_scenarios import ENGINE_LABELS, STEP_SECONDS, engine_series
+from sre.monitoring.engine_scenarios import ENGINE_LABELS, STEP_SECONDS, THE_ENGINE, engine_series
 from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario, Severity, Steady
 from sre.monitoring.promql import Selection, both, compare, number, over_time
 from sre.settings.monitoring import MonitoringSettings
@@ -18,7 +18,6 @@ LEAST_PROMPT_TOKENS_PER_SECOND = 100.0
 """Below that a hit ratio says nothing."""
 
 _alert = partial(Alert, dimension=Dimension.BATCHING, component="engine", dashboard="sre-batching")
-_THE_ENGINE = "{{ $labels.instance }} ({{ $labels.model_name }})"
 
 
 def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
@@ -38,9 +37,9 @@ def _kv_cache(selection: Selection, settings: MonitoringSettings, recorded: case
         expr=compare(usage, ">", settings.thresholds.kv_cache_usage_ratio),
         for_="10m",
         severity=Severity.TICKET,
-        summary=f"KV cache of {_THE_ENGINE} is {{{{ $value | humanizePercentage }}}} full",
+        summary=f"KV cache of {THE_ENGINE} is {{{{ $value | humanizePercentage }}}} full",
         description=(
-            f"{_THE_ENGINE} has little room for further tokens: requests wait, and running ones are put back"
+            f"{THE_ENGINE} has little room for further tokens: requests wait, and running ones are put back"
             " (preempted) and computed again."
         ),
         scenario=Scenario(
@@ -64,9 +63,9 @@ def _preemptions(selection: Selection, settings: MonitoringSettings, recorded: c
         for_="10m",
         keep_firing_for="10m",
         severity=Severity.TICKET,
-        summary=f"{_THE_ENGINE} puts back {{{{ $value | humanize }}}} running requests a second",
+        summary=f"{THE_ENGINE} puts back {{{{ $value | humanize }}}} running requests a second",
         description=(
-            f"The KV cache of {_THE_ENGINE} is too small for the batch: requests lose their place and are computed"
+            f"The KV cache of {THE_ENGINE} is too small for the batch: requests lose their place and are computed"
             " again from the start. Less concurrency or more cache helps; a smaller gpu-memory-utilization does not."
         ),
         scenario=Scenario(
@@ -91,9 +90,9 @@ def _queue_growing(selection: Selection, settings: MonitoringSettings, recorded:
         expr=both(compare(waiting, ">", threshold), compare(over_time("deriv", waiting, "15m"), ">", 0)),
         for_="10m",
         severity=Severity.TICKET,
-        summary=f"the queue of {_THE_ENGINE} grows beyond {number(threshold)} requests",
+        summary=f"the queue of {THE_ENGINE} grows beyond {number(threshold)} requests",
         description=(
-            f"More requests reach {_THE_ENGINE} than it finishes, for ten minutes now: every further one waits longer."
+            f"More requests reach {THE_ENGINE} than it finishes, for ten minutes now: every further one waits longer."
         ),
         scenario=Scenario(
             (
@@ -117,9 +116,9 @@ def _queue_latency(selection: Selection, settings: MonitoringSettings, recorded:
         expr=both(compare(p99, ">", threshold), compare(requests, ">", LEAST_REQUESTS_PER_SECOND)),
         for_="10m",
         severity=Severity.TICKET,
-        summary=f"1 % of the requests wait more than {number(threshold)} s in the queue of {_THE_ENGINE}",
+        summary=f"1 % of the requests wait more than {number(threshold)} s in the queue of {THE_ENGINE}",
         description=(
-            f'The 99th percentile is {{{{ $value | printf "%.4g" }}}} s. {_THE_ENGINE} has more requests than its batch'
+            f'The 99th percentile is {{{{ $value | printf "%.4g" }}}} s. {THE_ENGINE} has more requests than its batch'
             " or its KV cache has room for."
         ),
         scenario=Scenario(
@@ -145,9 +144,9 @@ def _prefix_cache(selection: Selection, settings: MonitoringSettings, recorded: 
         ),
         for_="1h",
         severity=Severity.INFO,
-        summary=f"the prefix cache of {_THE_ENGINE} has {{{{ $value | humanizePercentage }}}} of what is looked up",
+        summary=f"the prefix cache of {THE_ENGINE} has {{{{ $value | humanizePercentage }}}} of what is looked up",
         description=(
-            f"{_THE_ENGINE} computes nearly every prompt in full, for an hour now. That is right where prompts share"
+            f"{THE_ENGINE} computes nearly every prompt in full, for an hour now. That is right where prompts share"
             " nothing; after a change of routing or of the prompt's beginning it is a loss."
         ),
         scenario=Scenario(
@@ -173,9 +172,9 @@ def _rejections(selection: Selection, settings: MonitoringSettings, recorded: ca
         expr=compare(rate, ">", 0),
         for_="10m",
         severity=Severity.TICKET,
-        summary=f"{_THE_ENGINE} turns away {{{{ $value | humanize }}}} requests a second",
+        summary=f"{THE_ENGINE} turns away {{{{ $value | humanize }}}} requests a second",
         description=(
-            f"The queue of {_THE_ENGINE} is at its limit (--max-num-queued-reqs or --max-num-queued-tokens) and it"
+            f"The queue of {THE_ENGINE} is at its limit (--max-num-queued-reqs or --max-num-queued-tokens) and it"
             " answers 503. The gateway should shed or spread the load before that."
         ),
         scenario=Scenario(

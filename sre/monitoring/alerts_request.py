@@ -12,9 +12,9 @@ from sre.monitoring import engine_scenarios as cases
 from sre.monitoring import records_engine
 from sre.monitoring.alerts_batching import LEAST_REQUESTS_PER_SECOND
 from sre.monitoring.engine_hang import hang_alert
-from sre.monitoring.engine_scenarios import ENGINE_LABELS, INSTANCE_OF_CASES, engine_series
-from sre.monitoring.levels import INSTANCE, JOB, LEVELS, NODE
-from sre.monitoring.model import Alert, Dimension, Input, Missing, Raw, Rising, Scenario, Severity, Steady
+from sre.monitoring.engine_scenarios import ENGINE_LABELS, INSTANCE_OF_CASES, THE_ENGINE, engine_series
+from sre.monitoring.levels import INSTANCE, JOB, LEVELS, MODEL_NAME, NODE
+from sre.monitoring.model import Alert, Dimension, Input, Missing, Raw, Rising, Scenario, Severity, Shape, Steady
 from sre.monitoring.promql import (
     Expr,
     Selection,
@@ -25,6 +25,8 @@ from sre.monitoring.promql import (
     labelled,
     max_by,
     number,
+    on_each,
+    seconds,
     unless,
     with_node,
 )
@@ -33,7 +35,7 @@ from sre.settings.monitoring import MonitoringSettings
 
 ENGINE = LEVELS["engine"]
 LEAST_TOKENS_PER_SECOND = 1.0
-"""300 in five minutes: of fewer the 99th percentile is the slowest few."""
+"""300 in the records' five minutes: of fewer the 99th percentile is the slowest few."""
 RESETS_IN_10M = 3.0
 """A restart is one; more in ten minutes are a crash loop, or workers that answer scrapes in turn."""
 
@@ -44,7 +46,6 @@ ESSENTIAL: tuple[Metric, ...] = (
 """What the rules live on: each is exposed from the start, without traffic, under one of its names."""
 
 _alert = partial(Alert, dimension=Dimension.REQUEST, component="engine", dashboard="sre-request")
-_THE_ENGINE = "{{ $labels.instance }} ({{ $labels.model_name }})"
 
 
 def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
@@ -54,6 +55,7 @@ def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
         hang_alert(selection, settings),
         _engine_down(selection),
         _all_engines_down(selection),
+        _model_down(selection, recorded),
         _target_absent(selection, settings),
         _metrics_missing(selection),
         _counter_resets(selection),
@@ -113,6 +115,41 @@ def _all_engines_down(selection: Selection) -> Alert:
                 Input(up(selection, Exporter.VLLM, instance="n2:8000"), Steady(0), Steady(1)),
             ),
             fires_after="2m", resolves_after="1m", labels={JOB: selection.jobs[Exporter.VLLM]},
+        ),
+    )  # fmt: skip
+
+
+def _model_down(selection: Selection, recorded: cases.Recorded) -> Alert | None:
+    """By model: the other models' engines answer, and keep ``VllmAllEnginesDown`` silent."""
+    models = recorded("engine:vllm_model:last")
+    if models is None:
+        return None
+    answers = on_each(models, max_by(with_node(_up(selection)), NODE, INSTANCE), NODE, INSTANCE)
+
+    def running(instance: str, model: str, firing: Shape, quiet: Shape) -> Input:
+        name = engine_series(selection, vllm.REQUESTS_RUNNING, instance=instance, model_name=model)
+        return Input(name, firing, quiet, Steady(0))
+
+    return _alert(
+        name="VllmModelDown",
+        expr=compare(max_by(answers, MODEL_NAME), "==", 0),
+        for_="1m",
+        severity=Severity.PAGE,
+        summary="no engine of {{ $labels.model_name }} answers",
+        description=(
+            "Nobody serves {{ $labels.model_name }}: every target that had it last fails its scrape. Other models of"
+            " the job may be well."
+        ),
+        # Of the expression only the model is left; the job says which VllmAllEnginesDown explains it.
+        labels={JOB: selection.jobs[Exporter.VLLM]},
+        scenario=Scenario(
+            (
+                Input(up(selection, Exporter.VLLM, instance="n1:8000"), Raw("1x3 0x11"), Steady(1)),
+                running("n1:8000", "m", Raw("2x3 stale _x10"), Steady(2)),
+                Input(up(selection, Exporter.VLLM, instance="n2:8000"), Steady(1), Steady(1)),
+                running("n2:8000", "other", Steady(2), Steady(2)),
+            ),
+            fires_after="225s", resolves_after="2m", labels={MODEL_NAME: "m"},
         ),
     )  # fmt: skip
 
@@ -183,9 +220,9 @@ def _counter_resets(selection: Selection) -> Alert:
         for_="0s",
         keep_firing_for="15m",
         severity=Severity.INFO,
-        summary=f"counters of {_THE_ENGINE} fell back to zero {{{{ $value | humanize }}}} times in ten minutes",
+        summary=f"counters of {THE_ENGINE} fell back to zero {{{{ $value | humanize }}}} times in ten minutes",
         description=(
-            f"{_THE_ENGINE} restarts again and again, or several API servers answer its scrapes in turn without a"
+            f"{THE_ENGINE} restarts again and again, or several API servers answer its scrapes in turn without a"
             " shared registry (PROMETHEUS_MULTIPROC_DIR). Rates of its counters count too much."
         ),
         scenario=Scenario(
@@ -207,7 +244,7 @@ def _error_ratio(selection: Selection, settings: MonitoringSettings, recorded: c
     share, errors = recorded("engine:http_errors:ratio_rate5m"), recorded("engine:http_errors:rate5m")
     if share is None or errors is None:
         return None
-    least = settings.slo.min_bad_events / 300
+    least = settings.slo.min_bad_events / seconds(records_engine.WINDOW)
     per_step = cases.above(least) * cases.STEP_SECONDS
 
     def answered(status: str) -> str:
@@ -218,9 +255,9 @@ def _error_ratio(selection: Selection, settings: MonitoringSettings, recorded: c
         expr=both(compare(share, ">", settings.thresholds.error_ratio), compare(errors, ">=", round(least, 6))),
         for_="5m",
         severity=Severity.TICKET,
-        summary=f"{{{{ $value | humanizePercentage }}}} of the requests to {_THE_ENGINE} fail",
+        summary=f"{{{{ $value | humanizePercentage }}}} of the requests to {THE_ENGINE} fail",
         description=(
-            f"{_THE_ENGINE} answers them 5xx; those it shed because its queue was full are not counted. A broken stream"
+            f"{THE_ENGINE} answers them 5xx; those it shed because its queue was full are not counted. A broken stream"
             " has the status 200 and is not counted either: the gateway sees it."
         ),
         scenario=Scenario(
@@ -256,9 +293,9 @@ def _latency(
         expr=both(compare(p99, ">", threshold), compare(enough, ">", least)),
         for_="10m",
         severity=Severity.TICKET,
-        summary=f"1 % of the {words.format(number(threshold))} at {_THE_ENGINE}",
+        summary=f"1 % of the {words.format(number(threshold))} at {THE_ENGINE}",
         description=(
-            f'The 99th percentile of {_THE_ENGINE} is about {{{{ $value | printf "%.4g" }}}} s (to the grain of the'
+            f'The 99th percentile of {THE_ENGINE} is about {{{{ $value | printf "%.4g" }}}} s (to the grain of the'
             " buckets). The SLO alerts say whether that hurts."
         ),
         scenario=Scenario(

@@ -14,6 +14,8 @@ from sre.monitoring.series import series
 INSTANCE_OF_CASES = "n1:8000"
 ENGINE_LABELS = {"node": "n1", "instance": INSTANCE_OF_CASES, "model_name": "m"}
 """Labels that a record of the level engine has in the cases."""
+THE_ENGINE = "{{ $labels.instance }} ({{ $labels.model_name }})"
+"""What annotations call an engine."""
 STEP_SECONDS = 15
 """Step of the cases, unless a scenario says otherwise."""
 

@@ -169,7 +169,10 @@ class MonitoringSettings(Settings):
     """What vLLM's metric names begin with; "ray_vllm_" or "ray_vllm:" under Ray."""
     jobs: JobSettings = JobSettings()
     matchers: Annotated[dict[str, str], AfterValidator(_matchers)] = Field(default_factory=dict)
-    """Further label="value" on every selector."""
+    """
+    Further label="value" on every selector. Rules join engines, gateway and cards by names of models and nodes, which
+    two clusters may share: give each cluster its own Prometheus, or generate rules for each with its label here.
+    """
     scrape_interval_seconds: Annotated[float, Field(ge=0.1, le=75)] = 15.0
     """Of the slowest job. Above 75 a range of five minutes no longer holds four scrapes."""
     retention_days: Annotated[float, Field(gt=0, le=36_500)] = 15.0

@@ -106,6 +106,7 @@ monitoring:                       # what `sre rules generate` and `sre dashboard
   # dcgm_exporter_version: "4.9.0"
   # metric_prefix: "vllm:"        # "ray_vllm:" or "ray_vllm_" under Ray
   # jobs: {vllm: vllm, sre: sre, node: node, dcgm: dcgm}
+  # matchers: {}                  # {cluster: a} where one Prometheus sees several clusters: rules for each of them
   # scrape_interval_seconds: 15.0
   # retention_days: 15.0          # what Prometheus keeps; no window may be longer
   # runbook_base_url: runbooks

@@ -17,6 +17,7 @@ GROUPS = all_groups(SETTINGS)
 
 IN_FLIGHT = 'sre_engine_requests_in_flight{job="sre",instance="g:9400",engine="%s",pool="m"}'
 AGE = 'sre_engine_step_age_seconds{job="sre",instance="g:9400",engine="%s",pool="m"}'
+HUNG = 'sre_engine_hung{job="sre",instance="g:9400",engine="%s",pool="m"}'
 STEPS = 'vllm:iteration_tokens_total_count{job="vllm",instance="%s:8000",model_name="m",engine="0"}'
 RUNNING = 'vllm:num_requests_running{job="vllm",instance="%s:8000",model_name="m",engine="0"}'
 WAITING = 'vllm:num_requests_waiting{job="vllm",instance="%s:8000",model_name="m",engine="0"}'
@@ -55,8 +56,8 @@ def idle(instance: str) -> dict[str, str]:
 
 def test_the_guard_names_the_one_engine_that_hangs(tmp_path: Path) -> None:
     series = {
-        IN_FLIGHT % "e0": "3x40", AGE % "e0": "0x10 15+15x29",
-        IN_FLIGHT % "e1": "3x40", AGE % "e1": "0x40",
+        IN_FLIGHT % "e0": "3x40", AGE % "e0": "0x10 15+15x29", HUNG % "e0": "0x10 1x29",
+        IN_FLIGHT % "e1": "3x40", AGE % "e1": "0x40", HUNG % "e1": "0x40",
         STEPS % "a": STOPPED, STEPS % "b": STEPPING, **idle("a"), **idle("b"),
     }  # fmt: skip
     firing("VllmEngineHung", tmp_path, series, [hung("e0", "g")])
@@ -94,6 +95,43 @@ def test_where_the_gateway_counts_none_in_flight_frozen_gauges_are_not_believed(
     """A client that went away, a pause: the gauge stays, nobody waits."""
     series = {IN_FLIGHT % "e0": "0x40", STEPS % "a": STOPPED, RUNNING % "a": "2x40", WAITING % "a": "0x40"}
     firing("VllmEngineHung", tmp_path, series, [])
+
+
+UP = 'up{job="vllm",instance="%s:8000"}'
+OF_MODEL = 'vllm:num_requests_running{job="vllm",instance="%s:8000",model_name="%s",engine="0"}'
+
+
+def down(model: str) -> str:
+    return (
+        f'{{alertname="VllmModelDown",component="engine",dimension="request",job="vllm",model_name="{model}",'
+        'severity="page"}'
+    )
+
+
+def test_a_model_is_down_when_none_of_its_engines_answers_whatever_the_others_do(tmp_path: Path) -> None:
+    """Both of ``m`` fail, one of two of ``o``."""
+    series = {
+        UP % "a": "1x20 0x60", UP % "b": "1x10 0x70", UP % "c": "1x80", UP % "d": "1x10 0x70",
+        OF_MODEL % ("a", "m"): "1x20 stale", OF_MODEL % ("b", "m"): "1x10 stale",
+        OF_MODEL % ("c", "o"): "1x80", OF_MODEL % ("d", "o"): "1x10 stale",
+    }  # fmt: skip
+    firing("VllmModelDown", tmp_path, series, [down("m")])
+    firing("VllmModelDown", tmp_path, series, [], at="5m")
+
+
+def test_a_model_stays_down_until_an_engine_of_it_answers(tmp_path: Path) -> None:
+    """Not only for as long as a lookback: a page that ends by itself says that all is well."""
+    series = {UP % "a": "1x20 0x2000", OF_MODEL % ("a", "m"): "1x20 stale"}
+    firing("VllmModelDown", tmp_path, series, [down("m")], at="8h")
+
+
+def test_a_model_that_was_taken_off_is_not_down(tmp_path: Path) -> None:
+    """``a`` was given another model and then failed; of ``b`` not even the target is left."""
+    series = {
+        UP % "a": "1x40 0x60", OF_MODEL % ("a", "before"): "1x20 stale", OF_MODEL % ("a", "m"): "_x21 1x19 stale",
+        UP % "b": "1x20 stale", OF_MODEL % ("b", "gone"): "1x20 stale",
+    }  # fmt: skip
+    firing("VllmModelDown", tmp_path, series, [down("m")], at="20m")
 
 
 def test_a_queue_that_shrinks_does_not_grow(tmp_path: Path) -> None:

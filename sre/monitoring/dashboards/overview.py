@@ -81,7 +81,7 @@ def _tiles(from_: Sources) -> tuple[Panel | None, ...]:
             "targets-down", "Targets down", Shown.COUNT, count_by(compare(targets, "==", 0)),
             "Scrape targets of the chosen jobs that do not answer.",
             "anything above zero: what they measure is unseen.", empty="none", limits=(Limit(1),),
-            alerts=("VllmEngineDown", "VllmAllEnginesDown", "SreGuardDown"),
+            alerts=("VllmEngineDown", "VllmModelDown", "VllmAllEnginesDown", "SreGuardDown"),
         ),
         _tile(
             "requests-now", "Requests", Shown.REQUESTS_PER_SECOND,

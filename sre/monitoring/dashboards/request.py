@@ -51,7 +51,7 @@ def request(from_: Sources) -> Dashboard:
 def _engines(from_: Sources) -> Panel:
     return parts.targets(
         from_, "engines-up", "Engines answer", (from_.settings.jobs.vllm,), "Whether each engine's /metrics answers.",
-        ("VllmEngineDown", "VllmAllEnginesDown", "VllmTargetAbsent", "VllmMetricsMissing"),
+        ("VllmEngineDown", "VllmModelDown", "VllmAllEnginesDown", "VllmTargetAbsent", "VllmMetricsMissing"),
         matcher(INSTANCE, "instance"),
     )  # fmt: skip
 
@@ -149,22 +149,29 @@ def _raw(from_: Sources) -> tuple[Panel | None, ...]:
     chosen = (*target, matcher(MODEL_NAME, "model"))
 
     def mean(metric: Metric) -> Query | None:
-        def build(one: Metric) -> Expr:
-            total, count = (sum_by(from_.rate(one, *chosen, part=part), MODEL_NAME) for part in ("sum", "count"))
-            return ratio(total, count, one.unit)
+        def summed(part: str) -> Expr | None:
+            return from_.joined(
+                metric, lambda one: from_.rate(one, *chosen, part=part), lambda every: sum_by(every, MODEL_NAME)
+            )
 
-        expr = from_.joined(metric, build)
+        total, count = summed("sum"), summed("count")
+        if total is None or count is None:
+            return None
         name = metric.name.removeprefix("vllm:request_").removesuffix("_time_seconds")
-        return None if expr is None else Query(expr, f"{name} {labels(MODEL_NAME)}")
+        return Query(ratio(total, count, metric.unit), f"{name} {labels(MODEL_NAME)}")
 
     def heatmap(key: str, title: str, metric: Metric, bad: str) -> Panel | None:
-        buckets = from_.joined(metric, lambda one: sum_by(from_.rate(one, *chosen, part="bucket"), LE))
+        buckets = from_.joined(
+            metric, lambda one: from_.rate(one, *chosen, part="bucket"), lambda every: sum_by(every, LE)
+        )
         if buckets is None:
             return None
         return Panel(key, title, Kind.HEATMAP, Shown.SECONDS, (Query(buckets, labels(LE)),), metric.help, bad)
 
     resets = from_.joined(
-        vllm.GENERATION_TOKENS, lambda one: sum_by(from_.raw.over_time("resets", one, RESETS_WINDOW, *chosen), INSTANCE)
+        vllm.GENERATION_TOKENS,
+        lambda one: from_.raw.over_time("resets", one, RESETS_WINDOW, *chosen),
+        lambda every: sum_by(every, INSTANCE),
     )
     http = sum_by(from_.rate(vllm.HTTP_REQUESTS, *target), "status", "handler")
     pieces = tuple(
