@@ -252,9 +252,9 @@ def _new_xid(recorded: Recorded, xids: tuple[int, ...]) -> Expr:
 
     Each is enough: what is counted stays counted when another XID follows, and not every exporter counts.
     """
-    counted, changed = (
-        compare(recorded(name, any_xid(xids)), ">", 0) for name in ("gpu_xid:events:increase5m", "gpu_xid:changed:count")
-    )
+    one = any_xid(xids)
+    counted = compare(recorded("gpu_xid:events:increase5m", one), ">", 0)
+    changed = compare(recorded("gpu_xid:changed:count", one), ">", 0)
     return either_on(counted, changed, UUID, XID)
 
 

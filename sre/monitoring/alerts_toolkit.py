@@ -14,6 +14,7 @@ from sre.metrics.types import Exporter, Metric
 from sre.monitoring.levels import INSTANCE
 from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario, Severity, Steady
 from sre.monitoring.promql import Expr, Selection, absent_up, compare, either, max_by, min_by, seconds, sum_by
+from sre.monitoring.records_engine import at_least_four_scrapes
 from sre.monitoring.series import series, up
 from sre.settings.monitoring import MonitoringSettings
 
@@ -101,7 +102,7 @@ def _breaker(selection: Selection) -> list[Alert]:
             for_="0s",
             severity=Severity.TICKET,
             dimension=Dimension.REQUEST,
-            summary="Engine {{ $labels.engine }} was replaced {{ $value | humanize }} times within an hour.",
+            summary="Engine {{ $labels.engine }} was replaced {{ $value | printf \"%.0f\" }} times within an hour.",
             description="The process of {{ $labels.engine }} of pool {{ $labels.pool }} ends again and again, or is "
             "restarted: each time its requests are lost and its weights load anew.",
             scenario=Scenario(
@@ -112,7 +113,7 @@ def _breaker(selection: Selection) -> list[Alert]:
                     ),
                 ),
                 fires_after="1h", resolves_after="62m",
-                labels={"engine": "e1", "pool": "m", "instance": GUARD}, value="7.5", interval="1m",
+                labels={"engine": "e1", "pool": "m", "instance": GUARD}, value="8", interval="1m",
             ),
         ),
     ]  # fmt: skip
@@ -121,8 +122,8 @@ def _breaker(selection: Selection) -> list[Alert]:
 def _guard(selection: Selection) -> list[Alert]:
     job = selection.jobs.get(Exporter.SRE, Exporter.SRE.value)
     ticks = Input(series(selection, own.GUARD_TICKS, instance=GUARD), Rising(0), Rising(15), idle=Rising(15))
-    window = _window(selection, 60)
-    rejected = _window(selection, 600)
+    window = at_least_four_scrapes(selection, 60)
+    rejected = at_least_four_scrapes(selection, 600)
     rejected_minutes = seconds(rejected) / 60
     return [
         _sre(
@@ -162,8 +163,8 @@ def _guard(selection: Selection) -> list[Alert]:
             severity=Severity.TICKET,
             dimension=Dimension.RESOURCE,
             summary="The guard fails at {{ $labels.boundary }} again and again.",
-            description="{{ $value | humanize }} failures at {{ $labels.boundary }} of {{ $labels.instance }} within "
-            f"{rejected}; the loop goes on. Its log says which.",
+            description="{{ $value | printf \"%.0f\" }} failures at {{ $labels.boundary }} of {{ $labels.instance }} "
+            f"within {rejected}; the loop goes on. Its log says which.",
             scenario=Scenario(
                 (
                     Input(
@@ -171,7 +172,7 @@ def _guard(selection: Selection) -> list[Alert]:
                     ),
                 ),
                 fires_after="40m", resolves_after="32m",
-                labels={"boundary": "gpu", "instance": GUARD}, value=f"{rejected_minutes:g}", interval="1m",
+                labels={"boundary": "gpu", "instance": GUARD}, value=f"{rejected_minutes:.0f}", interval="1m",
             ),
         ),
         _sre(
@@ -297,7 +298,7 @@ def _notifications(selection: Selection) -> list[Alert]:
 
 
 def _webhook(selection: Selection) -> list[Alert]:
-    window = _window(selection, 600)
+    window = at_least_four_scrapes(selection, 600)
     lost = 'outcome=~"encoded|refused|too_large|unauthorized"'
     return [
         _sre(
@@ -307,8 +308,8 @@ def _webhook(selection: Selection) -> list[Alert]:
             severity=Severity.INFO,
             dimension=Dimension.RESOURCE,
             summary="The way from Prometheus to the guard {{ $labels.instance }} works.",
-            description="Fires always: Alertmanager sends it to the webhook of {{ $labels.instance }} every minute, and "
-            "the guard pages when it stays away.",
+            description="Fires always: Alertmanager sends it to the webhook of {{ $labels.instance }} every minute, "
+            "and the guard pages when it stays away.",
             scenario=_state(selection, own.WEBHOOK_UP, {}, "1m"),
         ),
         _sre(
@@ -329,8 +330,8 @@ def _webhook(selection: Selection) -> list[Alert]:
             severity=Severity.TICKET,
             dimension=Dimension.RESOURCE,
             summary="The webhook refused notifications for good: {{ $labels.outcome }}.",
-            description=f"{{{{ $value | humanize }}}} posts to {{{{ $labels.instance }}}} within {window} ended as "
-            "{{ $labels.outcome }}. Alertmanager does not repeat them: their alerts reached nobody through it.",
+            description="{{ $value | printf \"%.0f\" }} posts to {{ $labels.instance }} ended as {{ $labels.outcome }} "
+            f"within {window}. Alertmanager does not repeat them: their alerts reached nobody through it.",
             scenario=Scenario(
                 (
                     Input(
@@ -339,7 +340,7 @@ def _webhook(selection: Selection) -> list[Alert]:
                     ),
                 ),
                 fires_after="40m", resolves_after="32m",
-                labels={"outcome": "refused", "instance": GUARD}, value=f"{seconds(window) / 60:g}", interval="1m",
+                labels={"outcome": "refused", "instance": GUARD}, value=f"{seconds(window) / 60:.0f}", interval="1m",
             ),
         ),
     ]  # fmt: skip
@@ -351,11 +352,6 @@ def _one(selection: Selection, metric: Metric) -> Expr:
 
 def _zero(selection: Selection, metric: Metric) -> Expr:
     return compare(min_by(selection.gauge(metric), INSTANCE), "==", 0)
-
-
-def _window(selection: Selection, least_seconds: int) -> str:
-    """At least so long, and four scrapes."""
-    return f"{max(least_seconds, int(4 * selection.scrape_interval_seconds))}s"
 
 
 def _state(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from sre.monitoring import alerts_toolkit
 from sre.monitoring.cases import alerts_of
 from sre.monitoring.catalogue_rules import selection
 from sre.monitoring.model import Group
+from sre.monitoring.promql import seconds
 from sre.settings.monitoring import MonitoringSettings
 from tests.monitoring.promtool import SETTINGS, judge_cases, judge_values
 
@@ -21,6 +25,20 @@ def test_other_intervals_and_matchers_change_nothing(tmp_path: Path) -> None:
     settings = MonitoringSettings(scrape_interval_seconds=60, matchers={"cluster": "c1"})
     judged = judge_cases(groups(settings), tmp_path, settings)
     assert judged.returncode == 0, judged.output
+
+
+@pytest.mark.parametrize("scrape", [15.3, 0.5, 61.7, 75])
+def test_any_interval_of_scrapes_leaves_four_in_each_range(scrape: float) -> None:
+    for alert in alerts_of(groups(MonitoringSettings(scrape_interval_seconds=scrape))):
+        for window in re.findall(r"\[(\w+)\]", alert.expr.text):
+            assert seconds(window) >= 4 * scrape, alert.name
+
+
+def test_nobody_is_told_of_half_an_event() -> None:
+    """increase() extrapolates: 7.5 restarts."""
+    for alert in alerts_of(groups()):
+        if "increase(" in alert.expr.text:
+            assert "$value | humanize" not in alert.summary + alert.description, alert.name
 
 
 def test_a_guard_that_no_target_is_known_of_is_down_too(tmp_path: Path) -> None:
