@@ -10,6 +10,7 @@ from sre.monitoring import records_engine
 from sre.monitoring.engine_scenarios import ENGINE_LABELS, STEP_SECONDS, THE_ENGINE, engine_series
 from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario, Severity, Steady
 from sre.monitoring.promql import Selection, both, compare, number, over_time
+from sre.monitoring.recorded import Recorded
 from sre.settings.monitoring import MonitoringSettings
 
 LEAST_REQUESTS_PER_SECOND = 0.1
@@ -22,14 +23,14 @@ _alert = partial(Alert, dimension=Dimension.BATCHING, component="engine", dashbo
 
 def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
     """Those that the chosen release has the signals for."""
-    recorded = cases.Recorded(records_engine.records(selection, settings))
+    recorded = Recorded(records_engine.records(selection, settings))
     makers = (_kv_cache, _preemptions, _queue_growing, _queue_latency, _prefix_cache, _rejections)
     made = (make(selection, settings, recorded) for make in makers)
     return [alert for alert in made if alert is not None]
 
 
-def _kv_cache(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    usage = recorded("engine:vllm_kv_cache_usage:ratio_max")
+def _kv_cache(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    usage = recorded.find("engine:vllm_kv_cache_usage:ratio_max")
     if usage is None:
         return None
     return _alert(
@@ -52,8 +53,8 @@ def _kv_cache(selection: Selection, settings: MonitoringSettings, recorded: case
     )  # fmt: skip
 
 
-def _preemptions(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    rate = recorded("engine:vllm_preemptions:rate5m")
+def _preemptions(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    rate = recorded.find("engine:vllm_preemptions:rate5m")
     if rate is None:
         return None
     per_second = cases.above(settings.thresholds.preemptions_per_second)
@@ -80,8 +81,8 @@ def _preemptions(selection: Selection, settings: MonitoringSettings, recorded: c
     )  # fmt: skip
 
 
-def _queue_growing(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    waiting = recorded("engine:vllm_requests_waiting:sum")
+def _queue_growing(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    waiting = recorded.find("engine:vllm_requests_waiting:sum")
     if waiting is None:
         return None
     threshold = settings.thresholds.requests_waiting
@@ -106,8 +107,8 @@ def _queue_growing(selection: Selection, settings: MonitoringSettings, recorded:
     )  # fmt: skip
 
 
-def _queue_latency(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    p99, requests = recorded("engine:vllm_queue_seconds:p99_rate5m"), recorded("engine:vllm_requests:rate5m")
+def _queue_latency(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    p99, requests = recorded.find("engine:vllm_queue_seconds:p99_rate5m"), recorded.find("engine:vllm_requests:rate5m")
     if p99 is None or requests is None:
         return None
     threshold = selection.decidable(vllm.REQUEST_QUEUE_TIME, settings.thresholds.queue_seconds)
@@ -132,8 +133,11 @@ def _queue_latency(selection: Selection, settings: MonitoringSettings, recorded:
     )  # fmt: skip
 
 
-def _prefix_cache(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    hits, tokens = recorded("engine:vllm_prefix_cache_hits:ratio_rate5m"), recorded("engine:vllm_prompt_tokens:rate5m")
+def _prefix_cache(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    hits, tokens = (
+        recorded.find("engine:vllm_prefix_cache_hits:ratio_rate5m"),
+        recorded.find("engine:vllm_prompt_tokens:rate5m"),
+    )
     if hits is None or tokens is None:
         return None
     return _alert(
@@ -163,8 +167,8 @@ def _prefix_cache(selection: Selection, settings: MonitoringSettings, recorded: 
     )  # fmt: skip
 
 
-def _rejections(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    rate = recorded("engine:vllm_admission_rejections:rate5m")
+def _rejections(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    rate = recorded.find("engine:vllm_admission_rejections:rate5m")
     if rate is None:
         return None
     return _alert(

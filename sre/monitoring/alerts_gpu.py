@@ -26,7 +26,7 @@ from sre.monitoring.promql import (
     unless,
     with_node,
 )
-from sre.monitoring.recorded import Recorded, up_of
+from sre.monitoring.recorded import Recorded, of_machines, up_of
 from sre.monitoring.records_engine import at_least_four_scrapes
 from sre.monitoring.records_gpu import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD, any_xid
 from sre.monitoring.resource_scenarios import (
@@ -49,7 +49,7 @@ MEMORY = "1h"
 
 
 def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
-    recorded = Recorded(selection, settings)
+    recorded = of_machines(selection, settings)
     thresholds = settings.thresholds
     ours = partial(our_card, selection)
     theirs = partial(dcgm_card, selection)

@@ -10,7 +10,7 @@ from sre.metrics.types import Exporter, Metric
 from sre.monitoring.levels import INSTANCE, NODE
 from sre.monitoring.model import Alert, Dimension, Input, Scenario, Severity, Steady
 from sre.monitoring.promql import Selection, both, compare, max_by, with_node
-from sre.monitoring.recorded import Recorded, up_of
+from sre.monitoring.recorded import of_machines, up_of
 from sre.monitoring.resource_scenarios import (
     DISK,
     HOST,
@@ -37,7 +37,7 @@ _TICKET = Severity.TICKET
 
 
 def node_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
-    recorded = Recorded(selection, settings)
+    recorded = of_machines(selection, settings)
     thresholds = settings.thresholds
 
     def disk(metric: Metric) -> str:

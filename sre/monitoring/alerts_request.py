@@ -30,6 +30,7 @@ from sre.monitoring.promql import (
     unless,
     with_node,
 )
+from sre.monitoring.recorded import Recorded
 from sre.monitoring.series import up
 from sre.settings.monitoring import MonitoringSettings
 
@@ -50,7 +51,7 @@ _alert = partial(Alert, dimension=Dimension.REQUEST, component="engine", dashboa
 
 def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
     """Those that the chosen release has the signals for."""
-    recorded = cases.Recorded(records_engine.records(selection, settings))
+    recorded = Recorded(records_engine.records(selection, settings))
     made = (
         hang_alert(selection, settings),
         _engine_down(selection),
@@ -119,9 +120,9 @@ def _all_engines_down(selection: Selection) -> Alert:
     )  # fmt: skip
 
 
-def _model_down(selection: Selection, recorded: cases.Recorded) -> Alert | None:
+def _model_down(selection: Selection, recorded: Recorded) -> Alert | None:
     """By model: the other models' engines answer, and keep ``VllmAllEnginesDown`` silent."""
-    models = recorded("engine:vllm_model:last")
+    models = recorded.find("engine:vllm_model:last")
     if models is None:
         return None
     answers = on_each(models, max_by(with_node(_up(selection)), NODE, INSTANCE), NODE, INSTANCE)
@@ -145,7 +146,7 @@ def _model_down(selection: Selection, recorded: cases.Recorded) -> Alert | None:
         scenario=Scenario(
             (
                 Input(up(selection, Exporter.VLLM, instance="n1:8000"), Raw("1x3 0x11"), Steady(1)),
-                running("n1:8000", "m", Raw("2x3 stale _x10"), Steady(2)),
+                running("n1:8000", "m", Raw("2x3 stale _x11"), Steady(2)),
                 Input(up(selection, Exporter.VLLM, instance="n2:8000"), Steady(1), Steady(1)),
                 running("n2:8000", "other", Steady(2), Steady(2)),
             ),
@@ -240,8 +241,8 @@ def _counter_resets(selection: Selection) -> Alert:
 # ---- Felt -----------------------------------------------------------------------------------------------------------
 
 
-def _error_ratio(selection: Selection, settings: MonitoringSettings, recorded: cases.Recorded) -> Alert | None:
-    share, errors = recorded("engine:http_errors:ratio_rate5m"), recorded("engine:http_errors:rate5m")
+def _error_ratio(selection: Selection, settings: MonitoringSettings, recorded: Recorded) -> Alert | None:
+    share, errors = recorded.find("engine:http_errors:ratio_rate5m"), recorded.find("engine:http_errors:rate5m")
     if share is None or errors is None:
         return None
     least = settings.slo.min_bad_events / seconds(records_engine.WINDOW)
@@ -272,12 +273,12 @@ def _error_ratio(selection: Selection, settings: MonitoringSettings, recorded: c
 
 
 def _latency(
-    name: str, short: str, metric: Metric, threshold: float, words: str, selection: Selection, recorded: cases.Recorded
+    name: str, short: str, metric: Metric, threshold: float, words: str, selection: Selection, recorded: Recorded
 ) -> Alert | None:
     """At a bucket edge "the 99th percentile is above" and "more than 1 % are slower" are the same statement."""
-    p99 = recorded(f"engine:vllm_{short}_seconds:p99_rate5m")
+    p99 = recorded.find(f"engine:vllm_{short}_seconds:p99_rate5m")
     of_tokens = short == "itl"
-    enough = recorded("engine:vllm_generation_tokens:rate5m" if of_tokens else "engine:vllm_requests:rate5m")
+    enough = recorded.find("engine:vllm_generation_tokens:rate5m" if of_tokens else "engine:vllm_requests:rate5m")
     if p99 is None or enough is None:
         return None
     least = LEAST_TOKENS_PER_SECOND if of_tokens else LEAST_REQUESTS_PER_SECOND

@@ -12,7 +12,7 @@ from sre.monitoring.levels import MODEL_NAME, SLO
 from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario
 from sre.monitoring.promql import Selection, both, compare, number, seconds
 from sre.monitoring.series import series
-from sre.monitoring.slo import BurnWindow, Slo, burn_windows, objectives, recorded
+from sre.monitoring.slo import BurnWindow, Slo, burn_windows, objectives, of_objective
 from sre.settings.monitoring import MonitoringSettings
 
 DASHBOARD = "sre-slo"
@@ -32,9 +32,9 @@ def alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert]:
 
 def _alert(slo: Slo, row: BurnWindow, threshold: Decimal, selection: Selection, settings: MonitoringSettings) -> Alert:
     least = settings.slo.min_bad_events
-    long = compare(recorded(slo, f"slo:errors:ratio_rate{row.long}", Unit.RATIO), ">", threshold)
-    short = compare(recorded(slo, f"slo:errors:ratio_rate{row.short}", Unit.RATIO), ">", threshold)
-    enough = compare(recorded(slo, f"slo:errors:increase{row.long}", Unit.REQUESTS), ">=", least)
+    long = compare(of_objective(slo, f"slo:errors:ratio_rate{row.long}", Unit.RATIO), ">", threshold)
+    short = compare(of_objective(slo, f"slo:errors:ratio_rate{row.short}", Unit.RATIO), ">", threshold)
+    enough = compare(of_objective(slo, f"slo:errors:increase{row.long}", Unit.REQUESTS), ">=", least)
     factor = number(round(row.factor(settings.slo.period_days), 3))
     days = settings.slo.period_days
     return Alert(

@@ -7,8 +7,8 @@ import math
 from sre.metrics import vllm
 from sre.metrics.catalogue import variants
 from sre.metrics.types import Exporter, Metric
-from sre.monitoring.model import Input, Record, Rising, Shape, Steady
-from sre.monitoring.promql import Expr, Selection, number
+from sre.monitoring.model import Input, Rising, Shape, Steady
+from sre.monitoring.promql import Selection, number
 from sre.monitoring.series import series
 
 INSTANCE_OF_CASES = "n1:8000"
@@ -18,17 +18,6 @@ THE_ENGINE = "{{ $labels.instance }} ({{ $labels.model_name }})"
 """What annotations call an engine."""
 STEP_SECONDS = 15
 """Step of the cases, unless a scenario says otherwise."""
-
-
-class Recorded:
-    """Recorded series by the record's name; None where the release has nothing to record."""
-
-    def __init__(self, records: list[Record]) -> None:
-        self._records = {record.name: record for record in records}
-
-    def __call__(self, name: str) -> Expr | None:
-        record = self._records.get(name)
-        return None if record is None else record()
 
 
 def engine_series(selection: Selection, metric: Metric, part: str = "", **labels: str) -> str:

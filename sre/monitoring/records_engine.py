@@ -83,7 +83,7 @@ def joined(selection: Selection, metric: Metric, take: Callable[[Metric], Expr])
     return either(*(take(name) for name in names)) if names else None
 
 
-def recorded(name: str, expr: Expr | None, text: str) -> Record | None:
+def record_of(name: str, expr: Expr | None, text: str) -> Record | None:
     """A record, or None where there is nothing to record."""
     return None if expr is None else Record(name, expr, text)
 
@@ -107,12 +107,12 @@ def _scheduler(selection: Selection) -> Iterable[Record | None]:
         every = joined(selection, metric, selection.gauge)
         return None if every is None else sum_by(with_node(every), *ENGINE)
 
-    yield recorded(
+    yield record_of(
         "engine:vllm_requests_running:sum", gauge(vllm.REQUESTS_RUNNING),
         "Requests in the running batch; frozen while the engine hangs.",
     )  # fmt: skip
     running = joined(selection, vllm.REQUESTS_RUNNING, selection.gauge)
-    seen = recorded(
+    seen = record_of(
         "engine:vllm_seen:timestamp_seconds",
         None if running is None else evaluated_at(present_by(with_node(running), *ENGINE)),
         "When the instance was last seen to serve the model.",
@@ -124,32 +124,32 @@ def _scheduler(selection: Selection) -> Iterable[Record | None]:
             _newest(seen),
             f"1 for the model that the instance serves, or served last, in {REMEMBERED}.",
         )
-    yield recorded("engine:vllm_requests_waiting:sum", gauge(vllm.REQUESTS_WAITING), "Requests in the engine's queue.")
-    yield recorded(
+    yield record_of("engine:vllm_requests_waiting:sum", gauge(vllm.REQUESTS_WAITING), "Requests in the engine's queue.")
+    yield record_of(
         "engine:vllm_steps:rate5m", rate_by(selection, vllm.ITERATION_TOKENS, *ENGINE, part="count"),
         "Engine steps per second: the heartbeat.",
     )  # fmt: skip
     window = flat_window(selection)
-    yield recorded(
+    yield record_of(
         f"engine:vllm_steps:increase{window}",
         rate_by(selection, vllm.ITERATION_TOKENS, *ENGINE, part="count", window=window, function="increase"),
         f"Engine steps in {window}: 0 with requests in flight is a hang.",
     )
-    yield recorded("engine:vllm_iteration_tokens:mean_rate5m", _mean(selection, vllm.ITERATION_TOKENS, *ENGINE),
+    yield record_of("engine:vllm_iteration_tokens:mean_rate5m", _mean(selection, vllm.ITERATION_TOKENS, *ENGINE),
                    "Tokens per engine step.")  # fmt: skip
-    yield recorded(
+    yield record_of(
         "engine:vllm_queue_seconds:mean_rate5m", _mean(selection, vllm.REQUEST_QUEUE_TIME, *ENGINE),
         "Mean time in the queue, of the requests that ended.",
     )  # fmt: skip
-    yield recorded(
+    yield record_of(
         "engine:vllm_queue_seconds:p99_rate5m", _quantile(selection, vllm.REQUEST_QUEUE_TIME, 0.99, *ENGINE),
         "Time in the queue that 99 % stay under; below the first edge this says nothing, see the mean.",
     )  # fmt: skip
-    yield recorded(
+    yield record_of(
         "engine:vllm_preemptions:rate5m", rate_by(selection, vllm.PREEMPTIONS, *ENGINE),
         "Requests per second put back into the queue because the KV cache was full.",
     )  # fmt: skip
-    yield recorded(
+    yield record_of(
         "engine:vllm_admission_rejections:rate5m", rate_by(selection, vllm.ADMISSION_REJECTIONS, *ENGINE),
         "Requests per second that vLLM itself answered 503 because its queue was full.",
     )  # fmt: skip
@@ -164,7 +164,7 @@ def _newest(seen: Record) -> Expr:
 
 def _caches(selection: Selection) -> Iterable[Record | None]:
     every = joined(selection, vllm.KV_CACHE_USAGE, selection.gauge)
-    usage = recorded(
+    usage = record_of(
         "engine:vllm_kv_cache_usage:ratio_max",
         None if every is None else max_by(with_node(every), *ENGINE),
         "KV cache in use, of the fullest rank.",
@@ -179,33 +179,33 @@ def _caches(selection: Selection) -> Iterable[Record | None]:
     hits = rate_by(selection, vllm.PREFIX_CACHE_HITS, *ENGINE)
     queries = rate_by(selection, vllm.PREFIX_CACHE_QUERIES, *ENGINE)
     if hits is not None and queries is not None:
-        yield recorded("engine:vllm_prefix_cache_hits:ratio_rate5m", ratio(hits, queries),
+        yield record_of("engine:vllm_prefix_cache_hits:ratio_rate5m", ratio(hits, queries),
                        "Share of the looked-up tokens that the prefix cache had.")  # fmt: skip
 
 
 def _throughput(selection: Selection) -> Iterable[Record | None]:
-    yield recorded(
+    yield record_of(
         "engine:vllm_requests:rate5m", rate_by(selection, vllm.E2E_REQUEST_LATENCY, *ENGINE, part="count"),
         "Requests that ended with an answer, per second.",
     )  # fmt: skip
-    yield recorded("engine:vllm_finished:rate5m", rate_by(selection, vllm.REQUEST_SUCCESS, *ENGINE),
+    yield record_of("engine:vllm_finished:rate5m", rate_by(selection, vllm.REQUEST_SUCCESS, *ENGINE),
                    "Sequences that ended, per second.")  # fmt: skip
-    yield recorded(
+    yield record_of(
         "engine_reason:vllm_finished:rate5m", rate_by(selection, vllm.REQUEST_SUCCESS, *LEVELS["engine_reason"]),
         "The same by reason; abort stays 0 in vLLM.",
     )  # fmt: skip
-    yield recorded("engine:vllm_generation_tokens:rate5m", rate_by(selection, vllm.GENERATION_TOKENS, *ENGINE),
+    yield record_of("engine:vllm_generation_tokens:rate5m", rate_by(selection, vllm.GENERATION_TOKENS, *ENGINE),
                    "Tokens generated per second.")  # fmt: skip
-    yield recorded("engine:vllm_prompt_tokens:rate5m", rate_by(selection, vllm.PROMPT_TOKENS, *ENGINE),
+    yield record_of("engine:vllm_prompt_tokens:rate5m", rate_by(selection, vllm.PROMPT_TOKENS, *ENGINE),
                    "Prompt tokens processed per second.")  # fmt: skip
 
 
 def _latencies(selection: Selection) -> Iterable[Record | None]:
     for short, (metric, text) in LATENCIES.items():
         for name, q in QUANTILES.items():
-            yield recorded(f"engine:vllm_{short}_seconds:{name}_rate5m", _quantile(selection, metric, q, *ENGINE),
+            yield record_of(f"engine:vllm_{short}_seconds:{name}_rate5m", _quantile(selection, metric, q, *ENGINE),
                            f"{text}: {q * 100:g} % stay under this, to the grain of the buckets.")  # fmt: skip
-        yield recorded(f"model:vllm_{short}_seconds:p99_rate5m", _quantile(selection, metric, 0.99, MODEL_NAME),
+        yield record_of(f"model:vllm_{short}_seconds:p99_rate5m", _quantile(selection, metric, 0.99, MODEL_NAME),
                        f"{text}: 99 % of a model's stay under this.")  # fmt: skip
 
 

@@ -25,11 +25,6 @@ def up(selection: Selection, exporter: Exporter, **labels: str) -> str:
     return _series(UP.sample, {**own, **dict(selection.matchers), **labels})
 
 
-def recorded(name: str, **labels: str) -> str:
-    """One series of a record."""
-    return _series(name, labels)
-
-
 def _series(name: str, labels: dict[str, str]) -> str:
     return name + (
         "{" + ",".join(f"{label}={quoted(value)}" for label, value in labels.items()) + "}" if labels else ""

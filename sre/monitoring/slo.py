@@ -238,10 +238,10 @@ def _budget_records(slo: Slo, settings: MonitoringSettings) -> Iterable[Record]:
     def record(name: str, expr: Expr, text: str) -> Record:
         return Record(name, expr, text, {SLO: slo.name})
 
-    known = present_by(recorded(slo, "slo:events:increase1h", Unit.REQUESTS), MODEL_NAME)
+    known = present_by(of_objective(slo, "slo:events:increase1h", Unit.REQUESTS), MODEL_NAME)
     yield record("slo:objective:ratio", scaled(known, slo.objective, Unit.RATIO), "Share of events that must be good.")
     yield record("slo:error_budget:ratio", scaled(known, slo.budget, Unit.RATIO), "Share of events that may be bad.")
-    current = recorded(slo, "slo:errors:ratio_rate5m", Unit.RATIO)
+    current = of_objective(slo, "slo:errors:ratio_rate5m", Unit.RATIO)
     yield record(
         "slo:current_burn_rate:ratio",
         scaled(current, slo.budget, Unit.ONE, divide=True),
@@ -251,7 +251,7 @@ def _budget_records(slo: Slo, settings: MonitoringSettings) -> Iterable[Record]:
     if period > settings.retention_days:
         return
     bad, events = (
-        over_time("sum_over_time", recorded(slo, name, Unit.REQUESTS), f"{period}d")
+        over_time("sum_over_time", of_objective(slo, name, Unit.REQUESTS), f"{period}d")
         for name in ("slo:errors:increase1h", "slo:events:increase1h")
     )
     # Both sums count every event as often as there are samples an hour, so the ratio is that of the events.
@@ -269,7 +269,7 @@ def _budget_records(slo: Slo, settings: MonitoringSettings) -> Iterable[Record]:
     )
 
 
-def recorded(slo: Slo, name: str, unit: Unit) -> Expr:
+def of_objective(slo: Slo, name: str, unit: Unit) -> Expr:
     """A record of this objective."""
     return Expr(f"{name}{{{slo.matcher}}}", unit, frozenset({SLO, MODEL_NAME}), frozenset({name}))
 
