@@ -23,6 +23,7 @@ import aiohttp
 
 from sre.errors import ConfigError, DependencyError, MalformedResponse, Rejected, Unreachable
 from sre.printable import one_line
+from sre.settings.addresses import checked_url
 
 TIMEOUT_SECONDS = 15.0
 TRIES = 3
@@ -96,7 +97,7 @@ class Grafana:
         timeout_seconds: float = TIMEOUT_SECONDS,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.base = checked_url(url)
+        self.base = checked_url(url, example="http://host:3000")
         if not token.isascii() or not token.isprintable() or " " in token:
             raise ConfigError(["--token: the token has characters that no token has; is the reference the right one?"])
         self.system = f"grafana {self.base}"
@@ -105,12 +106,6 @@ class Grafana:
         self._timeout_seconds = timeout_seconds
         self._pause = pause
         self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def exposes_token(self) -> bool:
-        """Whether the token crosses a network in the clear."""
-        parts = urlsplit(self.base)
-        return parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1")
 
     async def __aenter__(self) -> Grafana:
         # aiohttp's own context is older than this call, and would not know SSL_CERT_FILE.
@@ -342,27 +337,6 @@ class Grafana:
             "what answers there is not Grafana's API; give its base address, sub-path included, as --url",
             retryable=False,
         )
-
-
-def checked_url(url: str) -> str:
-    """
-    The base address without a slash at the end.
-
-    Raises:
-        ConfigError: It is no http(s) address, or holds a password or a query.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        named = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        raise ConfigError([f"--url: {_shown(url)} is no address; write http://host:3000"]) from None
-    if parts.scheme not in ("http", "https") or not named:
-        raise ConfigError([f"--url: {_shown(url)} is no address; write http://host:3000"])
-    if parts.username or parts.password:
-        raise ConfigError(["--url: a secret is never written here; leave user and password out, and use --token"])
-    if parts.query or parts.fragment:
-        raise ConfigError([f"--url: leave out what follows {'?' if parts.query else '#'}; write http://host:3000"])
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def checked_uid(uid: str, where: str) -> None:

@@ -19,6 +19,7 @@ from sre.errors import ConfigError, DependencyError, MalformedResponse, Rejected
 from sre.metrics.exposition import ExpositionError, Series, parse_exposition
 from sre.metrics.types import Kind
 from sre.monitoring.seen import Down, Seen
+from sre.settings.addresses import checked_url
 
 TIMEOUT_SECONDS = 15.0
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -85,7 +86,7 @@ class MetricsReader:
 
         ``wanted`` are the samples to ask a Prometheus for. A base URL of an exporter is tried with /metrics too.
         """
-        base = checked_url(url)
+        base = checked_url(url, query=True)
         if urlsplit(base).path.endswith("/metrics"):
             return await self.page(base)
         try:
@@ -110,7 +111,7 @@ class MetricsReader:
 
     async def page(self, url: str) -> Seen:
         """One exporter's /metrics."""
-        body = await self._get(checked_url(url), {"Accept": _TEXT_FORMAT})
+        body = await self._get(checked_url(url, query=True), {"Accept": _TEXT_FORMAT})
         try:
             found = await asyncio.to_thread(parse_exposition, body)
         except ExpositionError as error:
@@ -119,7 +120,7 @@ class MetricsReader:
 
     async def fleet(self, url: str, wanted: Collection[str]) -> Seen:
         """Everything a Prometheus knows of the names ``wanted``, which names there are, and which targets are down."""
-        base = checked_url(url)
+        base = checked_url(url, query=True)
         names = _texts(await self._api(base, "label/__name__/values", {}), base)
         metadata = await self._api(base, "metadata", {})
         if not isinstance(metadata, dict):
@@ -211,22 +212,6 @@ class _TooLarge(MalformedResponse):
 
 class _Denied(Rejected):
     """It wants to know who asks."""
-
-
-def checked_url(url: str) -> str:
-    """``url`` without a slash at its end. Raises ConfigError: no http(s) URL, or one with a password in it."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host, parts = None, urlsplit("")
-    if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url):
-        raise ConfigError([f"--url {url!r}: is no URL; write it like http://host:9090 or http://host:8000/metrics"])
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError([f"--url …@{host}: holds credentials; give --token or --header as env: or file: reference"])
-    if parts.fragment:
-        raise ConfigError([f"--url {url!r}: cut off what follows #"])
-    return url.rstrip("/")
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:

@@ -116,6 +116,7 @@ def push(
     import os
 
     from sre.adapters.grafana import Grafana, checked_uid
+    from sre.settings.addresses import exposes_secrets
     from sre.settings.secrets import resolve_secret
 
     settings = monitoring_settings(
@@ -125,7 +126,7 @@ def push(
     if folder is not None:
         checked_uid(folder, "--folder")
     grafana = Grafana(url, resolve_secret(token, "--token", os.environ))
-    if grafana.exposes_token:
+    if exposes_secrets(grafana.base):
         app.note(f"warning: grafana {grafana.base}: the token travels unencrypted; use https://")
 
     async def run() -> list[Pushed]:

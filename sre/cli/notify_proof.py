@@ -11,11 +11,14 @@ from sre.errors import ExitCode
 
 def end_to_end(app: App, prometheus: str, alertmanager: str, wait_seconds: float, output: str) -> int:
     """Send a canary through and say how far it came."""
-    from sre.adapters.prometheus import checked_url
     from sre.control.notify_proof import Ended, proof_json
+    from sre.settings.addresses import checked_url
     from sre.wiring.notify_proof import run_proof
 
-    urls = checked_url(prometheus), checked_url(alertmanager)
+    urls = (
+        checked_url(prometheus, "--prometheus"),
+        checked_url(alertmanager, "--alertmanager", example="http://host:9093"),
+    )
     app.note(f"a canary is on its way; it is waited for {wait_seconds:g} s at the most")
     proof = asyncio.run(run_proof(app.settings(), app.paths(), *urls, wait_seconds=wait_seconds))
     data = proof_json(proof)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ConfigError, ExitCode
 from sre.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sre.adapters.prometheus import Access
     from sre.errors import SreError
@@ -31,22 +32,38 @@ if TYPE_CHECKING:
     show_default=True,
     help="What stands at the URLs.",
 )
-@click.option("--token", metavar="REF", help="Bearer token for every URL: env:NAME or file:PATH.")
-@click.option("--header", "headers", metavar="NAME=REF", multiple=True, help="Header, its value env:NAME or file:PATH.")
+@click.option(
+    "--token",
+    "tokens",
+    metavar="[URL=]REF",
+    multiple=True,
+    help="Bearer token, env:NAME or file:PATH; with several URLs each says whose it is.",
+)
+@click.option(
+    "--header",
+    "headers",
+    metavar="[URL=]NAME=REF",
+    multiple=True,
+    help="Header, its value env:NAME or file:PATH; with several URLs each says whose it is.",
+)
 @click.option("--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="Certificates to trust (PEM).")
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 600), default=15.0, show_default=True, help="Seconds for one answer."
 )
+@release_options
 @output_option
 @pass_app
 def verify(
     app: App,
     urls: tuple[str, ...],
     kind: str,
-    token: str | None,
+    tokens: tuple[str, ...],
     headers: tuple[str, ...],
     ca_file: Path | None,
     timeout: float,
+    vllm_version: str | None,
+    dcgm_exporter_version: str | None,
+    metric_prefix: str | None,
     output: str,
 ) -> int:
     """
@@ -62,22 +79,25 @@ def verify(
     """
     import asyncio
 
-    from sre.adapters.prometheus import checked_url
+    from sre.adapters.prometheus import Access
     from sre.monitoring.catalogue_rules import all_groups, selection
     from sre.monitoring.seen import joined
     from sre.monitoring.verify import verify as judged
     from sre.monitoring.verify import wanted_samples
+    from sre.settings.addresses import checked_url, exposes_secrets
 
-    settings = app.settings().monitoring
-    try:
-        chosen = selection(settings)
-        groups = all_groups(settings)
-    except ValueError as error:
-        raise ConfigError([f"monitoring: {error}"]) from error
-    for url in urls:
-        checked_url(url)
-    access = _access(token, headers, ca_file, timeout)
-    found, failures = asyncio.run(_look(urls, kind, access, wanted_samples(groups, chosen)))
+    settings = monitoring_settings(
+        app, vllm_version=vllm_version, dcgm_exporter_version=dcgm_exporter_version, metric_prefix=metric_prefix
+    )
+    with rules_possible():
+        chosen, groups = selection(settings), all_groups(settings)
+    checked = tuple(dict.fromkeys(checked_url(url, query=True) for url in urls))
+    sent = _headers(checked, tokens, headers)
+    for url in checked:
+        if sent[url] and exposes_secrets(url):
+            app.note(f"warning: {url}: the secret for it travels unencrypted; use https://")
+    access = {url: Access(sent[url], ca_file, timeout) for url in checked}
+    found, failures = asyncio.run(_look(access, kind, wanted_samples(groups, chosen)))
     if not found:
         for failure in failures[:-1]:
             app.note(f"sre: {one_line(str(failure))}")
@@ -94,18 +114,15 @@ def verify(
     return ExitCode.OK if report.good else ExitCode.NO
 
 
-async def _look(
-    urls: Sequence[str], kind: str, access: Access, wanted: frozenset[str]
-) -> tuple[list[Seen], list[SreError]]:
-    """What was seen at each URL, and what went wrong at the others."""
+async def _look(access: Mapping[str, Access], kind: str, wanted: frozenset[str]) -> tuple[list[Seen], list[SreError]]:
+    """What was seen at each URL, and what went wrong at the others. A URL gets only what is meant for it."""
     import asyncio
 
     from sre.adapters.prometheus import MetricsReader
     from sre.errors import DependencyError
 
-    async with MetricsReader(access) as reader:
-
-        async def one(url: str) -> Seen | DependencyError:
+    async def one(url: str, how: Access) -> Seen | DependencyError:
+        async with MetricsReader(how) as reader:
             try:
                 if kind == "metrics":
                     return await reader.page(url)
@@ -113,20 +130,19 @@ async def _look(
             except DependencyError as error:
                 return error
 
-        answers = await asyncio.gather(*(one(url) for url in dict.fromkeys(urls)))
+    answers = await asyncio.gather(*(one(url, how) for url, how in access.items()))
     found = [answer for answer in answers if not isinstance(answer, DependencyError)]
     return found, [answer for answer in answers if isinstance(answer, DependencyError)]
 
 
-def _access(token: str | None, headers: tuple[str, ...], ca_file: Path | None, timeout: float) -> Access:
-    """Raises ConfigError with every option that is wrong."""
-    from sre.adapters.prometheus import Access
+def _headers(urls: Sequence[str], tokens: tuple[str, ...], headers: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """What is sent to each URL. Raises ConfigError with every option that is wrong; no secret is in it."""
     from sre.settings.secrets import resolve_secret
 
-    sent: dict[str, str] = {}
+    sent: dict[str, dict[str, str]] = {url: {} for url in urls}
     problems: list[str] = []
 
-    def resolve(name: str, reference: str, option: str, form: str = "{}") -> None:
+    def send(url: str, name: str, reference: str, option: str, form: str = "{}") -> None:
         try:
             value = resolve_secret(reference, option, os.environ)
         except ConfigError as error:
@@ -134,20 +150,40 @@ def _access(token: str | None, headers: tuple[str, ...], ca_file: Path | None, t
             return
         if not value.isprintable() or not value.isascii():
             problems.append(f"{option}: the value has characters that no header can hold; look at its line ends")
-            return
-        sent[name] = form.format(value)
+        elif name in sent[url]:
+            problems.append(f"{option}: given twice for {url}")
+        else:
+            sent[url][name] = form.format(value)
 
-    if token is not None:
-        resolve("Authorization", token, "--token", "Bearer {}")
-    for header in headers:
-        name, separator, reference = header.partition("=")
-        if not separator or not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
-            problems.append(f"--header {name}: write it NAME=env:VARIABLE or NAME=file:/path")
+    for token in tokens:
+        url, reference = _addressed(token, urls)
+        if url is None:
+            problems.append("--token: whose is it? With several URLs write URL=env:NAME, the URL as in --url")
             continue
-        resolve(name, reference, f"--header {name}")
+        send(url, "Authorization", reference, "--token", "Bearer {}")
+    for header in headers:
+        url, rest = _addressed(header, urls)
+        name, separator, reference = rest.partition("=")
+        if not separator or not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
+            problems.append(
+                f"--header {one_line(name)}: write it NAME=env:VARIABLE or NAME=file:/path, after URL= of one of --url"
+            )
+        elif url is None:
+            problems.append(f"--header {name}: whose is it? With several URLs write URL={name}=env:NAME")
+        else:
+            send(url, name, reference, f"--header {name}")
     if problems:
         raise ConfigError(problems)
-    return Access(sent, ca_file, timeout)
+    return sent
+
+
+def _addressed(text: str, urls: Sequence[str]) -> tuple[str | None, str]:
+    """``URL=rest`` as (URL, rest); without URL the only one, None if there are several."""
+    fitting = [url for url in urls for slash in ("", "/") if text.startswith(f"{url}{slash}=")]
+    if fitting:
+        url = max(fitting, key=len)
+        return url, text.removeprefix(url).removeprefix("/").removeprefix("=")
+    return (urls[0] if len(urls) == 1 else None), text
 
 
 def as_json(report: Report) -> dict[str, Any]:
