@@ -17,10 +17,13 @@ from typing import Protocol
 
 from sre.actions.ports import IncidentRecorder
 from sre.clock import Clock
+from sre.control.alert_folders import AlertFolders
 from sre.control.blocking import BlockingCalls
 from sre.control.notify_proof import Canaries
 from sre.errors import DependencyError, StateError
-from sre.notify.alert_decide import Decision, Intake, Moment, alert_of, trip_refusal
+from sre.notify.alert_decide import Decision, Intake, alert_of
+from sre.notify.alert_draft import Moment
+from sre.notify.alert_places import trip_refusal
 from sre.notify.alert_records import (
     HEARTBEAT_KEY,
     AlertIncident,
@@ -51,9 +54,6 @@ LOOKED_AT = 200
 GRACE_SECONDS = 120.0
 """After a start the heartbeat has this long, or its timeout, to be heard first."""
 FOLDERS_AT_ONCE = 20
-MOST_FOLDERS = 60
-FOLDER_WINDOW_SECONDS = 600.0
-"""More incidents than this within the time have no folder: outbox and journal tell of them."""
 
 
 class AlertBook(Protocol):
@@ -150,10 +150,10 @@ class AlertIntake:
     ) -> None:
         self._most_waiting = most_waiting
         self._intake, self._book, self._hands, self._clock = intake, book, hands, clock
-        self._listener, self._incidents, self._wake_delivery = listener, incidents, wake_delivery
+        self._listener, self._wake_delivery = listener, wake_delivery
         self._canaries = canaries
         self._calls = BlockingCalls("alerts: guard state", seconds=store_seconds)
-        self._folders = BlockingCalls("alerts: incident folders", seconds=store_seconds)
+        self._folders = AlertFolders(incidents, clock, seconds=store_seconds)
         self._waiting: deque[_Waiting] = deque()
         self._alerts_waiting = 0
         self._came = asyncio.Event()
@@ -168,7 +168,6 @@ class AlertIntake:
         self._files_wait = True
         self._looked = clock.monotonic()
         self._outlived: dict[str, float] = {}
-        self._filed: deque[float] = deque()
 
     # ---- in ----------------------------------------------------------------------------------------------------------
 
@@ -419,38 +418,7 @@ class AlertIntake:
             return
         self._files_wait = False
         incidents = await self._calls(lambda: book.unfiled(FOLDERS_AT_ONCE))
-        if not incidents:
-            return
-        now = self._clock.monotonic()
-        while self._filed and now - self._filed[0] > FOLDER_WINDOW_SECONDS:
-            self._filed.popleft()
-        room = MOST_FOLDERS - len(self._filed)
-        made = incidents[: max(0, room)]
-        self._filed.extend(now for _ in made)
-        if made:
-            await self._folders(lambda: self._make_folders(made))
-        if len(made) < len(incidents):
-            log.warning("alerts: %d incidents more than folders are made for", len(incidents) - len(made))
-        await self._calls(lambda: book.mark_filed(incidents))
-        self._files_wait = True
-
-    def _make_folders(self, incidents: Sequence[AlertIncident]) -> None:
-        for incident in incidents:
-            self._make_folder(incident)
-
-    def _make_folder(self, incident: AlertIncident) -> None:
-        """Blocking; repeated after a crash without harm."""
-        self._incidents.open(
-            incident.id,
-            {
-                "scope": incident.scope,
-                "reason": incident.name,
-                "severity": incident.severity,
-                "summary": incident.summary,
-                "opened_wall": incident.opened_wall,
-                "opened_by": f"Alertmanager (route {incident.route})",
-                "joined_by": incident.join_key,
-            },
-        )
-        if incident.resolved_wall is not None:
-            self._incidents.resolve(incident.id, at_wall=incident.resolved_wall, facts={"alerts": incident.members})
+        if incidents:
+            await self._folders.write(incidents)
+            await self._calls(lambda: book.mark_filed(incidents))
+            self._files_wait = True

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sre.actions.records import JournalEntry, OutboxMessage
+from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
+from sre.notify.alert_draft import Draft, Listeners, Moment
 from sre.notify.alert_messages import (
     SILENT_REASON,
     alert_message,
     canary_message,
-    ended_message,
     once_message,
     scope_of,
     silent_message,
     summary_of,
 )
+from sre.notify.alert_places import guard_incident, trip_refusal
 from sre.notify.alert_records import (
     HEARTBEAT_KEY,
     AlertIncident,
-    Changes,
     Episode,
     GuardNow,
     Known,
@@ -37,11 +37,8 @@ from sre.notify.alert_records import (
     Wanted,
 )
 from sre.notify.alert_routes import RANK, Plan, Routes, Trip
-from sre.notify.alerts import Alert, EpisodeKey, Payload
+from sre.notify.alerts import Alert, Payload
 from sre.settings.webhook import WebhookSettings
-
-Listeners = Callable[[Message], Sequence[str]]
-"""Channels that are told a message."""
 
 CANARY_ALERT = "SreCanary"
 CANARY_LABEL = "id"
@@ -59,12 +56,6 @@ and more."""
 BAD_NAMED = 10
 
 NOTHING_DONE = "nothing: the alert has no action"
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    wall: float
-    monotonic: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,108 +80,13 @@ class Intake:
         return Wanted(frozenset(keys), frozenset(joins), frozenset(intents), frozenset(guard.incidents.values()))
 
 
-def place_of(labels: Mapping[str, str], guard: GuardNow) -> tuple[str | None, str | None]:
-    """Return (engine, pool) that the alert is about, as far as its labels name one that the guard knows."""
-    scope, target = labels.get("scope"), labels.get("target", "")
-    if scope == "engine" and target in guard.engines:
-        return target, guard.engines[target].pool
-    named = labels.get("engine", "")
-    if named in guard.engines:
-        return named, guard.engines[named].pool
-    instance = labels.get("instance")
-    for name, engine in guard.engines.items():
-        if instance and instance == engine.address:
-            return name, engine.pool
-    wanted = target if scope == "pool" else labels.get("pool") or labels.get("model_name")
-    return None, wanted if any(engine.pool == wanted for engine in guard.engines.values()) else None
-
-
-def guard_incident(labels: Mapping[str, str], guard: GuardNow) -> str | None:
-    """
-    Return the guard's open incident that the alert belongs to: that of its engine. An alert about a whole pool belongs
-    to one of an engine only if that engine is the pool, or if it is what the guard itself says of the pool.
-    """
-    engine, pool = place_of(labels, guard)
-    if engine is not None:
-        return guard.incidents.get(engine)
-    if pool is None:
-        return None
-    members = [name for name, one in guard.engines.items() if one.pool == pool]
-    if len(members) > 1 and labels.get("scope") != "pool":
-        return None
-    return next((guard.incidents[name] for name in members if name in guard.incidents), None)
-
-
-def trip_refusal(trip: Trip, guard: GuardNow, age_seconds: float) -> TripRefusal | None:
-    """Return why ``trip`` must not be carried out now; None if it may."""
-    if not trip.target:
-        return TripRefusal.NO_LABEL
-    if not guard.engines:
-        return TripRefusal.NO_GUARD
-    hit = {n: e for n, e in guard.engines.items() if trip.target == (n if trip.scope == "engine" else e.pool)}
-    if not hit:
-        return TripRefusal.NO_TARGET
-    if age_seconds > trip.max_evidence_age_seconds:
-        return TripRefusal.TOO_OLD
-    if guard.paused:
-        return TripRefusal.PAUSED
-    if not all(engine.acting for engine in hit.values()):
-        return TripRefusal.ONLY_OBSERVED
-    if any(engine.state in ("disabled", "forced_open") for engine in hit.values()):
-        return TripRefusal.HELD_BY_HAND
-    if all(engine.state != "closed" for engine in hit.values()):
-        return TripRefusal.ALREADY_OPEN
-    if trip.scope == "engine":
-        pools = {engine.pool for engine in hit.values()}
-        others = [e for n, e in guard.engines.items() if n not in hit and e.pool in pools and e.state == "closed"]
-        if not others:
-            return TripRefusal.LAST_ENGINE
-    return None
-
-
-class Decision:
-    """Collects what is to be written while alerts are looked at one by one."""
+class Decision(Draft):
+    """Looks at alerts one by one, and at what time brings."""
 
     def __init__(self, intake: Intake, known: Known, guard: GuardNow, now: Moment) -> None:
-        self._intake, self._guard, self._now = intake, guard, now
-        self._known = dict(known.episodes)
-        self._open: dict[str, AlertIncident] = dict(known.incidents)
-        self._join_keys = {one.id: key for key, one in self._open.items()}
-        self._emptied: list[str] = []
+        super().__init__(intake.listeners, known, guard, now)
+        self._intake = intake
         self._heard_before = False
-        self._spent = dict(known.spent)
-        self._tripping = set(known.tripping)
-        self._members = dict(known.guard_members)
-        self._severities = dict(known.guard_severities)
-        self._number = known.last_number
-        self._by_fingerprint: dict[str, set[EpisodeKey]] = {}
-        for key in self._known:
-            self._by_fingerprint.setdefault(key[0], set()).add(key)
-        self._episodes: dict[EpisodeKey, Episode] = {}
-        self._incidents: dict[str, AlertIncident] = {}
-        self._trips: list[PendingTrip] = []
-        self._settled: list[int] = []
-        self._journal: list[JournalEntry] = []
-        self._outbox: list[OutboxMessage] = []
-        self._told: list[Message] = []
-        self._verdicts: list[tuple[bool, Verdict]] = []
-        self._canaries: list[str] = []
-        self._heartbeat = False
-
-    def changes(self) -> Changes:
-        """Return all of it."""
-        return Changes(
-            episodes=tuple(self._episodes.values()),
-            incidents=tuple(self._incidents.values()),
-            trips=tuple(self._trips),
-            settled=tuple(self._settled),
-            journal=tuple(self._journal),
-            outbox=tuple(self._outbox),
-            told=tuple(self._told),
-            heartbeat=self._heartbeat,
-            verdicts=tuple(self._verdicts),
-            canaries=tuple(self._canaries),
-        )
 
     @property
     def taken(self) -> int:
@@ -468,29 +364,6 @@ class Decision:
         self._close_empty()
         return Verdict.ENDED
 
-    def _end_episode(self, episode: Episode) -> None:
-        """The incident it belongs to has one firing less; it is closed by ``_close_empty``."""
-        self._keep(replace(episode, resolved_wall=self._now.wall, seen_wall=self._now.wall))
-        incident = self._by_id(episode.incident_id)
-        if incident is not None:
-            self._put(replace(incident, firing=max(0, incident.firing - 1)))
-            self._emptied.append(incident.id)
-
-    def _close_empty(self) -> None:
-        for identifier in self._emptied:
-            incident = self._by_id(identifier)
-            if incident is not None and incident.firing == 0:
-                self._close(incident)
-        self._emptied.clear()
-
-    def _close(self, incident: AlertIncident, why: str = "") -> None:
-        closed = replace(incident, resolved_wall=self._now.wall, firing=0)
-        self._incidents[closed.id] = closed
-        self._open.pop(closed.join_key, None)
-        self._note("transition", incident.name, "resolved", incident.id, data={"alerts": incident.members})
-        if closed.told:
-            self._tell(ended_message(closed, self._now.wall, why))
-
     # ---- what time brings --------------------------------------------------------------------------------------------
 
     def silence(self, silent_seconds: float) -> None:
@@ -555,18 +428,6 @@ class Decision:
             firing_wall=self._now.wall,
         )
 
-    def _keep(self, episode: Episode) -> None:
-        self._known[episode.key] = self._episodes[episode.key] = episode
-        self._by_fingerprint.setdefault(episode.fingerprint, set()).add(episode.key)
-
-    def _put(self, incident: AlertIncident) -> None:
-        self._incidents[incident.id] = self._open[incident.join_key] = incident
-        self._join_keys[incident.id] = incident.join_key
-
-    def _by_id(self, identifier: str | None) -> AlertIncident | None:
-        """The open incident of this id; None also where it is the guard's."""
-        return self._open.get(self._join_keys.get(identifier or "", ""))
-
     def _refresh(self, episode: Episode) -> None:
         if self._now.wall - episode.seen_wall > SEEN_REFRESH_SECONDS:
             self._keep(replace(episode, seen_wall=self._now.wall))
@@ -582,33 +443,6 @@ class Decision:
                 f"{len(payload.bad)} alerts of a notification cannot be read and are lost: {named[0]}",
                 self._now.wall,
                 "look at the templates and versions of Alertmanager",
-            )
-        )
-
-    def _tell(self, message: Message, level: int = 0) -> None:
-        self._told.append(message)
-        self._outbox += [OutboxMessage(message, channel, level) for channel in self._intake.listeners(message)]
-
-    def _note(
-        self,
-        kind: str,
-        target: str,
-        reason: str,
-        incident: str | None = None,
-        *,
-        action: str | None = None,
-        data: Mapping[str, object] | None = None,
-    ) -> None:
-        self._journal.append(
-            JournalEntry(
-                kind=kind,
-                target=target,
-                reason=reason,
-                at_wall=self._now.wall,
-                at_monotonic=self._now.monotonic,
-                incident_id=incident,
-                action=action,
-                data=data or {},
             )
         )
 

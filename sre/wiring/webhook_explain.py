@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sre.breaker.policy import policy_of
-from sre.notify.alert_decide import Decision, Intake, Moment, trip_refusal
+from sre.notify.alert_decide import Decision, Intake
+from sre.notify.alert_draft import Moment
+from sre.notify.alert_places import trip_refusal
 from sre.notify.alert_records import EngineNow, GuardNow, Known
 from sre.notify.alert_routes import Routes
 from sre.notify.alerts import Payload

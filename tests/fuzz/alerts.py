@@ -16,7 +16,8 @@ import time
 from collections import Counter
 from typing import Any
 
-from sre.notify.alert_decide import Decision, Intake, Moment
+from sre.notify.alert_decide import Decision, Intake
+from sre.notify.alert_draft import Moment
 from sre.notify.alert_records import GuardNow, Known
 from sre.notify.alert_routes import Routes
 from sre.notify.alerts import (

@@ -12,7 +12,8 @@ from sre.actions.records import JournalEntry
 from sre.actions.types import Message
 from sre.adapters.store import GuardStore
 from sre.adapters.store.alerts import AlertBook
-from sre.notify.alert_decide import Decision, Intake, Moment
+from sre.notify.alert_decide import Decision, Intake
+from sre.notify.alert_draft import Moment
 from sre.notify.alert_records import Changes, EngineNow, GuardNow, Known, Verdict
 from sre.notify.alert_routes import Routes
 from sre.notify.alerts import Payload, parse

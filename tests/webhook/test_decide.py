@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sre.actions import facts
 from sre.incidents.identity import is_incident_id
-from sre.notify.alert_decide import Decision, alert_of, guard_incident, place_of
+from sre.notify.alert_decide import Decision, alert_of
+from sre.notify.alert_places import guard_incident, place_of
 from sre.notify.alert_records import HEARTBEAT_KEY, Changes, GuardNow, Known, TripRefusal, Verdict, Wanted
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
 from tests.webhook.scenes import ENGINES, GUARD, Desk, one, payload

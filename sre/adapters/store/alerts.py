@@ -23,7 +23,7 @@ COUNTED_SECONDS = 3600.0
 """Limits per hour look back so far."""
 
 EPISODES_KEPT = 50_000
-"""About 40 MB. Firings that ended go first; then the oldest, whose next mention is a new one."""
+"""About 40 MB. Only firings that ended go, the oldest first; those that go on are as many as there are alerts."""
 INCIDENTS_KEPT = 20_000
 PRUNE_EVERY = 500
 """Firings written between two looks at how many there are."""
@@ -288,7 +288,7 @@ class AlertBook:
         if too_many > 0:
             connection.execute(
                 "DELETE FROM alert_episode WHERE (fingerprint, starts_ns) IN (SELECT fingerprint, starts_ns"
-                " FROM alert_episode ORDER BY resolved_wall IS NULL, seen_wall LIMIT ?)",
+                " FROM alert_episode WHERE (resolved_wall IS NULL) = 0 ORDER BY seen_wall LIMIT ?)",
                 (too_many,),
             )
         connection.execute(
