@@ -8,7 +8,7 @@ from sre.metrics import vllm
 from sre.monitoring import engine_scenarios as cases
 from sre.monitoring import records_engine
 from sre.monitoring.engine_scenarios import ENGINE_LABELS, STEP_SECONDS, THE_ENGINE, engine_series
-from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario, Severity, Steady
+from sre.monitoring.model import Alert, Dimension, Input, Missing, Rising, Scenario, Severity, Steady
 from sre.monitoring.promql import Selection, both, compare, number, over_time
 from sre.monitoring.recorded import Recorded
 from sre.settings.monitoring import MonitoringSettings
@@ -73,7 +73,7 @@ def _preemptions(selection: Selection, settings: MonitoringSettings, recorded: R
             (
                 Input(
                     engine_series(selection, vllm.PREEMPTIONS), firing=Rising(per_second * STEP_SECONDS),
-                    quiet=Rising(0),
+                    quiet=Rising(cases.below(settings.thresholds.preemptions_per_second) * STEP_SECONDS),
                 ),
             ),
             fires_after="16m", resolves_after="17m", labels=ENGINE_LABELS, value=cases.humanized(per_second),
@@ -185,7 +185,8 @@ def _rejections(selection: Selection, settings: MonitoringSettings, recorded: Re
             (
                 Input(
                     engine_series(selection, vllm.ADMISSION_REJECTIONS, reason="max_num_queued_reqs"),
-                    firing=Rising(2 * STEP_SECONDS), quiet=Rising(0),
+                    # vLLM counts by reason: before the first there is no series.
+                    firing=Rising(2 * STEP_SECONDS), quiet=Rising(0), idle=Missing(),
                 ),
             ),
             fires_after="12m", resolves_after="7m", labels=ENGINE_LABELS, value="2",

@@ -96,7 +96,7 @@ def _engine_down(selection: Selection) -> Alert:
             " code 0: an engine that dies says so."
         ),
         scenario=Scenario(
-            (Input(up(selection, Exporter.VLLM, instance=INSTANCE_OF_CASES), Steady(0), Steady(1)),),
+            (Input(up(selection, Exporter.VLLM, instance=INSTANCE_OF_CASES), Steady(0), Steady(1), Missing()),),
             fires_after="3m", resolves_after="1m", labels={NODE: "n1", INSTANCE: INSTANCE_OF_CASES},
         ),
     )  # fmt: skip
@@ -112,8 +112,8 @@ def _all_engines_down(selection: Selection) -> Alert:
         description="Nobody serves: every target of job {{ $labels.job }} fails its scrape.",
         scenario=Scenario(
             (
-                Input(up(selection, Exporter.VLLM, instance="n1:8000"), Steady(0), Steady(0)),
-                Input(up(selection, Exporter.VLLM, instance="n2:8000"), Steady(0), Steady(1)),
+                Input(up(selection, Exporter.VLLM, instance="n1:8000"), Steady(0), Steady(0), Missing()),
+                Input(up(selection, Exporter.VLLM, instance="n2:8000"), Steady(0), Steady(1), Missing()),
             ),
             fires_after="2m", resolves_after="1m", labels={JOB: selection.jobs[Exporter.VLLM]},
         ),
@@ -167,7 +167,7 @@ def _target_absent(selection: Selection, settings: MonitoringSettings) -> Alert:
             " and no other alert on them can fire."
         ),
         scenario=Scenario(
-            (Input(up(selection, Exporter.VLLM, instance=INSTANCE_OF_CASES), Missing(), Steady(1)),),
+            (Input(up(selection, Exporter.VLLM, instance=INSTANCE_OF_CASES), Missing(), Steady(1), Steady(0)),),
             fires_after="6m", resolves_after="1m",
             labels={JOB: selection.jobs[Exporter.VLLM], **dict(selection.matchers)},
         ),
@@ -201,9 +201,13 @@ def _metrics_missing(selection: Selection) -> Alert:
         ),
         scenario=Scenario(
             (
-                Input(up(selection, Exporter.VLLM, instance=INSTANCE_OF_CASES), Steady(1), Steady(1)),
+                # Without a target nothing of it is missing.
+                Input(up(selection, Exporter.VLLM, instance=INSTANCE_OF_CASES), Steady(1), Steady(1), Missing()),
                 *(
-                    Input(engine_series(selection, metric), Missing() if metric is lost else Steady(0), Steady(0))
+                    Input(
+                        engine_series(selection, metric), Missing() if metric is lost else Steady(0), Steady(0),
+                        Missing(),
+                    )
                     for metric in known
                 ),
             ),

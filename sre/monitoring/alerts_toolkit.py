@@ -12,7 +12,7 @@ from sre.metrics import own
 from sre.metrics.prometheus import UP
 from sre.metrics.types import Exporter, Metric
 from sre.monitoring.levels import INSTANCE
-from sre.monitoring.model import Alert, Dimension, Input, Rising, Scenario, Severity, Steady
+from sre.monitoring.model import Alert, Dimension, Input, Missing, Rising, Scenario, Severity, Steady
 from sre.monitoring.promql import Expr, Selection, absent_up, compare, either, max_by, min_by, seconds, sum_by
 from sre.monitoring.records_engine import at_least_four_scrapes
 from sre.monitoring.series import series, up
@@ -109,7 +109,7 @@ def _breaker(selection: Selection) -> list[Alert]:
                 (
                     Input(
                         series(selection, own.ENGINE_RESTARTS, engine="e1", pool="m", instance=GUARD),
-                        Rising(0.125), Rising(0),
+                        Rising(0.125), Rising(0), Missing(),
                     ),
                 ),
                 fires_after="1h", resolves_after="62m",
@@ -121,7 +121,7 @@ def _breaker(selection: Selection) -> list[Alert]:
 
 def _guard(selection: Selection) -> list[Alert]:
     job = selection.jobs.get(Exporter.SRE, Exporter.SRE.value)
-    ticks = Input(series(selection, own.GUARD_TICKS, instance=GUARD), Rising(0), Rising(15), idle=Rising(15))
+    ticks = Input(series(selection, own.GUARD_TICKS, instance=GUARD), Rising(0), Rising(15), idle=Missing())
     window = at_least_four_scrapes(selection, 60)
     rejected = at_least_four_scrapes(selection, 600)
     rejected_minutes = seconds(rejected) / 60
@@ -168,7 +168,8 @@ def _guard(selection: Selection) -> list[Alert]:
             scenario=Scenario(
                 (
                     Input(
-                        series(selection, own.GUARD_ERRORS, boundary="gpu", instance=GUARD), Rising(1), Rising(0)
+                        series(selection, own.GUARD_ERRORS, boundary="gpu", instance=GUARD), Rising(1), Rising(0),
+                        Missing(),
                     ),
                 ),
                 fires_after="40m", resolves_after="32m",
@@ -219,7 +220,8 @@ def _guard(selection: Selection) -> list[Alert]:
             scenario=Scenario(
                 (
                     Input(
-                        series(selection, own.GATEWAY_UPDATE_REJECTIONS, instance=GUARD), Rising(1), Rising(0)
+                        series(selection, own.GATEWAY_UPDATE_REJECTIONS, instance=GUARD), Rising(1), Rising(0),
+                        Missing(),
                     ),
                 ),
                 fires_after="5m", resolves_after="32m", labels={"instance": GUARD},
@@ -336,7 +338,7 @@ def _webhook(selection: Selection) -> list[Alert]:
                 (
                     Input(
                         series(selection, own.WEBHOOK_REQUESTS, outcome="refused", instance=GUARD),
-                        Rising(1), Rising(0),
+                        Rising(1), Rising(0), Missing(),
                     ),
                 ),
                 fires_after="40m", resolves_after="32m",
@@ -367,13 +369,13 @@ def _state(
     interval: str = "15s",
 ) -> Scenario:
     """
-    A gauge that stands at one value or the other.
+    A gauge that stands at one value or the other. Requests have no part in it: "no traffic" is no guard at all.
 
     Args:
         hidden: Labels of the series that the alert does not carry.
     """
     source = series(selection, metric, **labels, **(hidden or {}), instance=GUARD)
     return Scenario(
-        (Input(source, Steady(firing), Steady(quiet)),),
+        (Input(source, Steady(firing), Steady(quiet), Missing()),),
         fires_after=after, resolves_after="2m", labels={**labels, "instance": GUARD}, value=value, interval=interval,
     )  # fmt: skip

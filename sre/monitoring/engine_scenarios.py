@@ -81,6 +81,11 @@ def above(threshold: float) -> float:
     return float(2 ** max(0, math.floor(math.log2(threshold)) + 1))
 
 
+def below(threshold: float) -> float:
+    """A power of two below the threshold: exact in every sum."""
+    return float(2.0 ** (math.ceil(math.log2(threshold)) - 1))
+
+
 def humanized(value: float) -> str:
     """As Prometheus' ``humanize`` shows a number of at least 1."""
     for prefix in ("", "k", "M", "G", "T"):

@@ -117,7 +117,8 @@ class Input:
     Attributes:
         series: With all labels, e.g. ``up{job="vllm",instance="a:1"}``.
         firing, quiet: Its shape while the alert should fire, and while all is well with traffic.
-        idle: Its shape without traffic; default: as quiet for gauges, flat for counters.
+        idle: Its shape without traffic, or without what it is about; default: as quiet for gauges, flat for counters.
+            Over all inputs it must differ from quiet: the same samples twice prove nothing.
     """
 
     series: str
