@@ -1,5 +1,6 @@
 """
-Four promtool cases for every alert, made of its scenario: it fires, stays quiet, survives no traffic, resolves.
+Promtool cases for every alert, made of its scenario: it fires, stays quiet, survives no traffic, resolves; and of
+machines, that it survives the end of all its series.
 
 A firing phase of ``n`` steps has ``n + 1`` samples (one at time 0), a phase that follows another has one a step.
 """
@@ -29,6 +30,8 @@ class Gap(enum.Enum):
 
 
 Sample = float | Gap
+OF_MACHINES = frozenset({"gpu", "node"})
+"""Components whose exporters run beside what they measure, and end with it."""
 
 
 def cases(groups: Iterable[Group], settings: MonitoringSettings, rule_files: Iterable[str]) -> dict[str, str]:
@@ -93,7 +96,7 @@ def needed(groups: Iterable[Group], alerts: Iterable[Alert]) -> tuple[Group, ...
 
 
 def alert_cases(alert: Alert, settings: MonitoringSettings) -> list[dict[str, Any]]:
-    """The four cases of one alert, as promtool's test groups."""
+    """The cases of one alert, as promtool's test groups: four, and "exporter gone" where it is about a machine."""
     scenario = alert.scenario
     fires = _steps(scenario.fires_after, scenario)
     resolves = _steps(scenario.resolves_after, scenario)
@@ -118,7 +121,7 @@ def alert_cases(alert: Alert, settings: MonitoringSettings) -> list[dict[str, An
     firing = [(source, source.firing) for source in scenario.inputs]
     quiet = [(source, source.quiet) for source in scenario.inputs]
     idle = [(source, _idle(source)) for source in scenario.inputs]
-    return [
+    made = [
         case("fires", alone(firing, fires), (fired, expected)),
         case("quiet", alone(quiet, fires + resolves), (fired, []), (resolved, [])),
         case("no traffic", alone(idle, fires + resolves), (fired, []), (resolved, [])),
@@ -129,6 +132,10 @@ def alert_cases(alert: Alert, settings: MonitoringSettings) -> list[dict[str, An
             (resolved, []),
         ),
     ]
+    if alert.component in OF_MACHINES:
+        gone = [(source.series, _notation(_then_gone(alert, source, resolves, fires))) for source in scenario.inputs]
+        made.append(case("exporter gone", gone, (resolved, [])))
+    return made
 
 
 def expected_alert(alert: Alert, settings: MonitoringSettings) -> dict[str, Any]:
@@ -205,6 +212,12 @@ def _phase(alert: Alert, shape: Shape, count: int, before: Sample) -> list[Sampl
 def _both_phases(alert: Alert, source: Input, fires: int, resolves: int) -> list[Sample]:
     first = _phase(alert, source.firing, fires + 1, Gap.NOTHING)
     return first + _phase(alert, source.quiet, resolves, first[-1])
+
+
+def _then_gone(alert: Alert, source: Input, healthy: int, gone: int) -> list[Sample]:
+    """All well, then nothing: what an exporter leaves behind that is scraped no more."""
+    first = _phase(alert, source.quiet, healthy + 1, Gap.NOTHING)
+    return first + _phase(alert, Missing(), gone, first[-1])
 
 
 def samples_of(text: str) -> list[Sample]:

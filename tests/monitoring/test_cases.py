@@ -186,7 +186,7 @@ def test_phases_become_series() -> None:
         "quiet": "40x8",
         "no traffic": "40x8",
         "resolves": "90x4 40x3",
-        "exporter gone": "40x4 stale _x2",
+        "exporter gone": "40x4 stale _x3",
     }
     # A counter goes on from where it stood; without traffic it stands still.
     assert values(Rising(2), Rising(0.5)) == {
@@ -194,7 +194,7 @@ def test_phases_become_series() -> None:
         "quiet": "0+0.5x8",
         "no traffic": "0x8",
         "resolves": "0+2x4 8.5+0.5x3",
-        "exporter gone": "0+0.5x4 stale _x2",
+        "exporter gone": "0+0.5x4 stale _x3",
     }
     # No sample is no series; one that ends says so.
     assert values(Missing(), Steady(1), Missing()) == {
@@ -202,7 +202,7 @@ def test_phases_become_series() -> None:
         "quiet": "1x8",
         "no traffic": "",
         "resolves": "_x5 1x3",
-        "exporter gone": "1x4 stale _x2",
+        "exporter gone": "1x4 stale _x3",
     }
     assert values(Steady(1), Missing())["resolves"] == "1x4 stale _x3"
     assert values(Raw("5x2 stale _"), Steady(7))["resolves"] == "5x2 stale _ 7x3"

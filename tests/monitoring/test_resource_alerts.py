@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from sre.metrics.types import Exporter
 from sre.monitoring import alerts_resource, records_engine, records_resource
 from sre.monitoring.cases import alerts_of, needed
 from sre.monitoring.catalogue_rules import selection
-from sre.monitoring.model import Group, Severity
+from sre.monitoring.model import Alert, Group, Record, Severity
+from sre.monitoring.promql import Selection
+from sre.monitoring.recorded import up_of
 from sre.monitoring.render import alert_labels
 from sre.settings.monitoring import MonitoringSettings
 from tests.monitoring.promtool import SETTINGS, judge_cases, judge_values
@@ -17,7 +21,7 @@ from tests.monitoring.promtool import SETTINGS, judge_cases, judge_values
 
 def groups(settings: MonitoringSettings = SETTINGS) -> tuple[Group, ...]:
     chosen = selection(settings)
-    named = {
+    named: dict[str, Sequence[Record | Alert]] = {
         "engine": records_engine.records(chosen, settings),
         "resource": records_resource.records(chosen, settings),
         "alerts": alerts_resource.alerts(chosen, settings),
@@ -339,6 +343,12 @@ def test_scene(scene: str, tmp_path: Path) -> None:
     query = f'ALERTS{{alertname="{alertname}",alertstate="firing"}}'
     judged = judge_values(needed(GROUPS, [rule]), tmp_path, series, {query: fire}, at=at)
     assert judged.returncode == 0, judged.output
+
+
+def test_a_jobs_name_is_no_pattern() -> None:
+    selection = Selection(jobs={Exporter.NODE: "node|.*", Exporter.DCGM: 'gpu "x"'})
+    assert up_of(selection, Exporter.NODE, Exporter.DCGM).text == r'up{job=~"node\\|\\.\\*|gpu\\ \"x\""}'
+    assert up_of(selection, Exporter.DCGM).text == r'up{job="gpu \"x\""}'
 
 
 def test_every_alert_says_on_which_node() -> None:
