@@ -420,7 +420,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(batches=st.lists(st.lists(STEP, min_size=1, max_size=5), min_size=1, max_size=12))
 def test_invariants(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[str, str, int, str, str]]]

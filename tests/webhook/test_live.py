@@ -21,7 +21,7 @@ from sre.monitoring.catalogue_rules import all_groups
 from sre.monitoring.model import Alert, Group
 from sre.monitoring.render import rule_file
 from sre.settings.monitoring import MonitoringSettings
-from tests.conftest import unused_port
+from tests.conftest import log_tail, unused_port
 from tests.support.prometheus import Alertmanager, Prometheus, Target, running_alertmanager, running_prometheus
 from tests.webhook.guard_process import TOKEN, GuardProcess, guard_process
 from tests.webhook.live import Receiver, receiver
@@ -102,7 +102,7 @@ def test_where_a_canary_stops_is_named(guard: GuardProcess, alertmanager: Alertm
     jobs = {"sre": [Target(f"127.0.0.1:{guard.metrics_port}")]}
     with running_prometheus(folder / "bare", jobs, {}, alertmanager=alertmanager.url) as bare:
         urls = ("--prometheus", bare.url, "--alertmanager", alertmanager.url)
-        done = guard.sre("notify", "test", "--end-to-end", *urls, "--wait", "2")
+        done = guard.sre("notify", "test", "--end-to-end", *urls, "--wait", "1")
         assert done.returncode == 3, done.stdout + done.stderr
         assert "stopped at prometheus: does it scrape the guard" in done.stdout
     done = guard.sre("notify", "test", "--end-to-end", *urls, "--wait", "1")
@@ -221,6 +221,20 @@ def test_the_metrics_say_what_came(guard: GuardProcess) -> None:
     assert "sre_webhook_commit_seconds_bucket" in text
     assert TOKEN not in text
     assert TOKEN not in guard.log.read_text()
+
+
+def test_by_itself_it_takes_in_tells_and_stops_when_asked(folder: Path) -> None:
+    (folder / "w").mkdir()
+    with guard_process(folder / "w", unused_port) as alone:
+        alone.start("webhook", "serve")
+        assert alone.post(document(one("Alone", node="n1", starts=time.time()))).status_code == 200
+        alone.until("the mail", lambda: alone.mails("OPEN"))
+        second = alone.sre("guard", "run")
+        assert second.returncode == 3, second.stderr
+        assert alone.process is not None
+        process = alone.process
+        alone.stop()
+        assert process.returncode == 0, log_tail(alone.log)
 
 
 async def test_alertmanager_comes_again_until_a_full_disk_has_room(tmp_path: Path) -> None:
