@@ -129,10 +129,15 @@ class MetricsReader:
         down = await self._down(base)
         asked = sorted(name for name in set(wanted) & set(names) if _NAME.fullmatch(name))
         gate = asyncio.Semaphore(CONCURRENT_QUERIES)
+        sampled: set[str] = set()
 
         async def ask(name: str) -> tuple[Series, ...]:
             async with gate:
-                return await self._series(base, name)
+                try:
+                    return await self._query(base, name)
+                except _TooLarge:
+                    sampled.add(name)
+                    return await self._query(base, f"topk({SAMPLED_SERIES}, {name})")
 
         tasks = [asyncio.ensure_future(ask(name)) for name in asked]
         try:
@@ -142,13 +147,9 @@ class MetricsReader:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         fleet = {name: series for name, series in zip(asked, answers, strict=True) if series}
-        return Seen(fleet=fleet, names=frozenset(names), kinds=kinds, prometheus=True, down=down)
-
-    async def _series(self, base: str, name: str) -> tuple[Series, ...]:
-        try:
-            return await self._query(base, name)
-        except _TooLarge:
-            return await self._query(base, f"topk({SAMPLED_SERIES}, {name})")
+        return Seen(
+            fleet=fleet, names=frozenset(names), kinds=kinds, prometheus=True, down=down, sampled=frozenset(sampled)
+        )
 
     async def _down(self, base: str) -> tuple[Down, ...]:
         """Targets that cannot be scraped; from ``up`` where the targets are not told."""

@@ -71,6 +71,8 @@ class Cause(enum.Enum):
     UNIT = "wrong unit"
     TYPE = "wrong type"
     LABEL = "label absent"
+    APART = "labels never meet"
+    NATIVE = "native histogram"
     EDGE = "no such bucket"
     NO_TRAFFIC = "no traffic"
     NOT_LOOKED_AT = "not looked at"
@@ -104,6 +106,15 @@ class Evidence:
         self._selection = selection
         self._own_labels = TARGET_LABELS | {label for label, _ in selection.matchers}
         self._known: dict[tuple[str, tuple[Matcher, ...]], tuple[Outcome, Outcome]] = {}
+
+    @property
+    def prefix(self) -> str:
+        """What vLLM's names begin with."""
+        return self._selection.prefix
+
+    def job(self, exporter: Exporter) -> str | None:
+        """The label ``job`` of an exporter's targets."""
+        return self._selection.jobs.get(exporter)
 
     # ---- Exporters ----------------------------------------------------------------------------------------------
 
@@ -270,10 +281,17 @@ class Evidence:
             prefix = other.removesuffix(plain(name, self._selection.prefix).removeprefix(VLLM_PREFIX))
             text = f"{name} is exposed as {other}; set monitoring.metric_prefix to {prefix!r}"
             return _cannot(Cause.PREFIX, name, text)
+        if metric.kind is Kind.HISTOGRAM and (family := name.rpartition("_")[0]) in seen.names:
+            text = (
+                f"{name} is not there, and {family} is: this Prometheus keeps it as a native histogram"
+                " (convert_classic_histograms_to_nhcb or scrape_native_histograms); set"
+                " always_scrape_classic_histograms: true for the job"
+            )
+            return _cannot(Cause.NATIVE, name, text)
         if (late := seen.declares(metric) or metric.late) and not metric.optional:
             return FINE
         for down in seen.down:
-            if down.job == self._selection.jobs.get(exporter):
+            if down.job == self.job(exporter):
                 return self._down(name, down)
         release = self.releases[exporter]
         if (relative := self._relative(metric)) is not None:
@@ -312,7 +330,7 @@ class Evidence:
             text = f"{_WHO.get(exporter, exporter.value)} is not among the URLs"
             return Outcome(Verdict.NOT_LOOKED_AT, (Reason(Cause.NOT_LOOKED_AT, name, text),))
         for down in self.seen.down:
-            if down.job == self._selection.jobs.get(exporter):
+            if down.job == self.job(exporter):
                 return self._down(name, down)
         text = f"{name}: no target exposes metrics of {_WHO.get(exporter, exporter.value)}; is it scraped?"
         return _cannot(Cause.NO_EXPORTER, name, text)

@@ -37,6 +37,7 @@ class Seen:
         kinds: Stated type by family name; a family named here may have no series.
         prometheus: A Prometheus is among the sources.
         down: Targets it cannot scrape.
+        sampled: Names of which only some series were looked at.
     """
 
     pages: Mapping[str, tuple[Series, ...]] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Seen:
     kinds: Mapping[str, Kind | None] = field(default_factory=dict)
     prometheus: bool = False
     down: tuple[Down, ...] = ()
+    sampled: frozenset[str] = frozenset()
 
     def series(self, name: str) -> tuple[Series, ...]:
         return (*self.pages.get(name, ()), *self.fleet.get(name, ()))
@@ -65,6 +67,7 @@ def joined(parts: Iterable[Seen]) -> Seen:
     kinds: dict[str, Kind | None] = {}
     names: set[str] = set()
     down: list[Down] = []
+    sampled: set[str] = set()
     prometheus = False
     for part in parts:
         for into, found in ((pages, part.pages), (fleet, part.fleet)):
@@ -75,7 +78,8 @@ def joined(parts: Iterable[Seen]) -> Seen:
         names |= part.names
         prometheus |= part.prometheus
         down += part.down
-    return Seen(pages, fleet, frozenset(names), kinds, prometheus, tuple(down))
+        sampled |= part.sampled
+    return Seen(pages, fleet, frozenset(names), kinds, prometheus, tuple(down), frozenset(sampled))
 
 
 def fits(labels: Mapping[str, str], matcher: Matcher) -> bool:

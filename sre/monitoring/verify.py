@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from sre.metrics.catalogue import CATALOGUE, Release
 from sre.metrics.types import Exporter, Metric
@@ -26,8 +25,9 @@ from sre.monitoring.evidence import (
     Reason,
     Verdict,
 )
-from sre.monitoring.lint.syntax import Parsed, Problem, parse
+from sre.monitoring.lint.syntax import Problem
 from sre.monitoring.lint.tree import Aggregate, Binary, Call, Negative, Node, Selector, Subquery, constant
+from sre.monitoring.meeting import Meeting, tree
 from sre.monitoring.model import Alert, Group, Record
 from sre.monitoring.promql import Selection
 from sre.monitoring.seen import Seen, fits
@@ -160,30 +160,32 @@ class _Judge:
     records: Sequence[Record]
     _by_name: Mapping[str, list[Record]] = field(default_factory=dict)
     _known: dict[tuple[str, Need], Outcome] = field(default_factory=dict)
+    _meeting: Meeting = field(init=False)
 
     def __post_init__(self) -> None:
         by_name: dict[str, list[Record]] = {}
         for record in self.records:
             by_name.setdefault(record.name, []).append(record)
         self._by_name = by_name
+        self._meeting = Meeting(self.evidence, by_name)
 
     def alert(self, text: str) -> Outcome:
         """Whether a condition can hold."""
-        tree = _tree(text)
-        if isinstance(tree, Problem):
-            return Outcome(Verdict.CANNOT_FIRE, (Reason(Cause.MISSING, "", f"the expression {tree.message}"),))
-        return self._condition(tree.root)
+        read = tree(text)
+        if isinstance(read, Problem):
+            return Outcome(Verdict.CANNOT_FIRE, (Reason(Cause.MISSING, "", f"the expression {read.message}"),))
+        return self._condition(read.root)
 
     def expression(self, text: str, need: Need) -> Outcome:
         """What a recorded expression gives."""
         known = self._known.get((text, need))
         if known is None:
             self._known[text, need] = _NEVER  # a record that reads itself has no beginning
-            tree = _tree(text)
+            read = tree(text)
             known = (
-                Outcome(Verdict.CANNOT_FIRE, (Reason(Cause.MISSING, "", f"the expression {tree.message}"),))
-                if isinstance(tree, Problem)
-                else self._at(tree.root, need)
+                Outcome(Verdict.CANNOT_FIRE, (Reason(Cause.MISSING, "", f"the expression {read.message}"),))
+                if isinstance(read, Problem)
+                else self._at(read.root, need)
             )
             self._known[text, need] = known
         return known
@@ -194,7 +196,7 @@ class _Judge:
             case Binary(operator="or"):
                 return any_of(self._condition(node.left), self._condition(node.right))
             case Binary(operator="and"):
-                return all_of(self._condition(node.left), self._condition(node.right))
+                return self._met(node, all_of(self._condition(node.left), self._condition(node.right)))
             case Binary(operator="unless"):
                 return self._condition(node.left)
             case Binary() if node.compares and not node.as_bool:
@@ -204,7 +206,7 @@ class _Judge:
                 rises = node.operator in (">", ">=", "!=") or (node.operator == "==" and bound != 0)
                 zero_is_enough = node.operator == ">=" and bound is not None and bound <= 0
                 left = self._at(node.left, Need.RISES if rises and not zero_is_enough else Need.EXISTS)
-                return left if bound is not None else all_of(left, self._at(node.right, Need.EXISTS))
+                return left if bound is not None else self._met(node, all_of(left, self._at(node.right, Need.EXISTS)))
             case Aggregate() if node.operator not in ("count", "group"):
                 return self._condition(node.expr)
             case Call() if node.function in ("label_replace", "label_join"):
@@ -256,12 +258,12 @@ class _Judge:
         if node.operator == "or":
             return any_of(self._at(left, need), self._at(right, need))
         if node.operator == "and":
-            return all_of(self._at(left, need), self._condition(right))
+            return self._met(node, all_of(self._at(left, need), self._condition(right)))
         if node.operator == "unless":
             return self._at(left, need)
         if node.compares:
             return self._filter(node)
-        exist = all_of(self._at(left, Need.EXISTS), self._at(right, Need.EXISTS))
+        exist = self._met(node, all_of(self._at(left, Need.EXISTS), self._at(right, Need.EXISTS)))
         if need is Need.EXISTS:
             return exist
         if node.operator == "*" and 0 in (constant(left), constant(right)):
@@ -269,21 +271,23 @@ class _Judge:
         if node.operator == "+":
             return all_of(exist, any_of(self._at(left, need), self._at(right, need)))
         if node.operator == "*":
-            return all_of(self._at(left, need), self._at(right, need))
+            return all_of(exist, self._at(left, need), self._at(right, need))
         return all_of(exist, self._at(left, need))
+
+    def _met(self, node: Binary, outcome: Outcome) -> Outcome:
+        """``outcome`` of both sides, unless they have data that never meet."""
+        if outcome.verdict not in (Verdict.CAN_FIRE, Verdict.NO_TRAFFIC):
+            return outcome
+        apart = self._meeting.apart(node)
+        return outcome if apart is None else Outcome(Verdict.CANNOT_FIRE, (apart,))
 
     def _filter(self, node: Binary) -> Outcome:
         """A comparison inside an expression, such as a divisor's ``> 0``: what fails it is left out."""
         bound = constant(node.right)
         if node.as_bool or bound is None:
-            return all_of(self._at(node.left, Need.EXISTS), self._at(node.right, Need.EXISTS))
+            return self._met(node, all_of(self._at(node.left, Need.EXISTS), self._at(node.right, Need.EXISTS)))
         above_zero = (node.operator == ">" and bound >= 0) or (node.operator == ">=" and bound > 0)
         return self._at(node.left, Need.COUNTED if above_zero else Need.EXISTS)
-
-
-@lru_cache(maxsize=4096)
-def _tree(text: str) -> Parsed | Problem:
-    return parse(text)
 
 
 def all_of(*outcomes: Outcome) -> Outcome:

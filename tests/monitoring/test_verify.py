@@ -1,100 +1,19 @@
-"""Which alerts can fire against what was seen: expressions, causes, recorded pages of each release."""
+"""Which alerts can fire against what was seen: expressions and causes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from sre.metrics.exposition import Series, parse_exposition
-from sre.metrics.types import Exporter, Kind, Unit, Version
-from sre.monitoring.catalogue_rules import all_alerts, all_groups, selection
+from sre.metrics.exposition import Series
+from sre.metrics.types import Exporter, Kind, Unit
 from sre.monitoring.evidence import Cause, Verdict
-from sre.monitoring.model import Alert, Dimension, Group, Input, Record, Scenario, Severity, Steady
+from sre.monitoring.model import Group, Record
 from sre.monitoring.promql import Expr, Selection
-from sre.monitoring.seen import Down, Seen, joined
-from sre.monitoring.verify import Finding, Report, verify, wanted_samples
-from sre.settings.monitoring import MonitoringSettings
-
-DATA = Path(__file__).parent / "data"
-PAGES = {path.name.removesuffix(".metrics.txt"): path.read_bytes() for path in sorted(DATA.glob("*.metrics.txt"))}
-SETTINGS = MonitoringSettings()
-GROUPS = all_groups(SETTINGS)
-CHOSEN = selection(SETTINGS)
-SCENARIO = Scenario((Input("x", Steady(1), Steady(0)),), "1m", "1m", {})
-
-
-@lru_cache(maxsize=32)
-def page(body: bytes) -> Seen:
-    found = parse_exposition(body)
-    return Seen(pages=found.samples, names=frozenset(found.samples), kinds=found.types)
-
-
-def recorded(*names: str) -> Seen:
-    return joined(page(PAGES[name]) for name in names)
-
-
-def scraped(*pages: tuple[str, str], down: tuple[Down, ...] = (), **labels: str) -> Seen:
-    """Recorded pages as a Prometheus has them: (text, job) pairs, target labels added, ``up`` there."""
-    fleet: dict[str, tuple[Series, ...]] = {}
-    kinds: dict[str, Kind | None] = {}
-    up = []
-    for name, job in pages:
-        target = {"job": job, "instance": f"{name}:1", **labels}
-        seen = recorded(name)
-        for sample, series in seen.pages.items():
-            fleet[sample] = (*fleet.get(sample, ()), *(Series({**one.labels, **target}, one.value) for one in series))
-        kinds |= seen.kinds
-        up.append(Series(target, 1.0))
-    up += [Series({"job": one.job, "instance": one.instance}, 0.0) for one in down]
-    fleet["up"] = tuple(up)
-    return Seen(fleet=fleet, names=frozenset(fleet), kinds=kinds, prometheus=True, down=down)
-
-
-def changed(seen: Seen, name: str, *values: float, **labels: str) -> Seen:
-    """``seen`` with other values (or labels added) of one sample on its pages."""
-    series = seen.pages[name]
-    values = values or tuple(one.value for one in series)
-    new = tuple(Series({**one.labels, **labels}, values[i % len(values)]) for i, one in enumerate(series))
-    return replace(seen, pages={**seen.pages, name: new})
-
-
-def without(seen: Seen, *names: str) -> Seen:
-    gone = {name for name in seen.names if name.startswith(names)}
-    return Seen(
-        {k: v for k, v in seen.pages.items() if k not in gone}, {k: v for k, v in seen.fleet.items() if k not in gone},
-        seen.names - gone, {k: v for k, v in seen.kinds.items() if k not in gone}, seen.prometheus, seen.down,
-    )  # fmt: skip
-
-
-def alert(text: str) -> Alert:
-    expr = Expr(text, Unit.ONE, frozenset(), frozenset(), condition=True)
-    return Alert("A", expr, "1m", Severity.TICKET, Dimension.REQUEST, "engine", "It is.", "It is.", "d", SCENARIO)
-
-
-def judged(text: str, seen: Seen, records: Mapping[str, str] | None = None, chosen: Selection | None = None) -> Finding:
-    """What becomes of an alert with this expression."""
-    rules: list[Record | Alert] = [
-        Record(name, Expr(expr, Unit.ONE, frozenset(), frozenset()), "", source_name=True)
-        for name, expr in (records or {}).items()
-    ]
-    report = verify(seen, [Group("g", (*rules, alert(text)))], chosen or Selection())
-    (finding,) = report.alerts
-    return finding
-
-
-def causes(finding: Finding) -> list[Cause]:
-    return [reason.cause for reason in finding.outcome.reasons]
-
-
-def by_verdict(report: Report, verdict: Verdict) -> set[str]:
-    return {finding.name for finding in report.alerts if finding.outcome.verdict is verdict}
-
+from sre.monitoring.seen import Down, joined
+from sre.monitoring.verify import verify
+from tests.monitoring.seen import PAGES, alert, causes, changed, judged, page, recorded, scraped, without
 
 # ---- Expressions -----------------------------------------------------------------------------------------------------
 
@@ -358,108 +277,3 @@ def test_a_family_that_is_declared_without_series_waits_for_its_event() -> None:
 
 def test_an_expression_that_is_none_is_told() -> None:
     assert judged("sum(", recorded("vllm-0.32")).outcome.verdict is Verdict.CANNOT_FIRE
-
-
-# ---- Our own rules ---------------------------------------------------------------------------------------------------
-
-CANNOT: Mapping[str, set[str]] = {
-    "vllm-0.8": {"VllmAdmissionRejections"},
-    "vllm-0.11": {"VllmAdmissionRejections"},
-    "vllm-0.19": {"VllmAdmissionRejections"},
-    "dcgm-4.8": {"GpuNvlinkErrors"},  # not in the exporter's default fields
-    "dcgm-4.9": {"GpuNvlinkErrors"},
-    "dcgm-4.9-mig": {"GpuNvlinkErrors"},
-}
-"""Alerts that the release behind a page cannot feed, whoever else is looked at."""
-
-
-@pytest.mark.parametrize("text", PAGES)
-def test_every_release_feeds_our_alerts(text: str) -> None:
-    report = verify(recorded(text), GROUPS, CHOSEN)
-    assert by_verdict(report, Verdict.MISLEADS) == by_verdict(report, Verdict.NO_TRAFFIC) == set()
-    assert by_verdict(report, Verdict.CANNOT_FIRE) <= CANNOT.get(text, set())
-    assert by_verdict(report, Verdict.CAN_FIRE)
-    assert not report.blind
-
-
-@pytest.mark.parametrize("text", PAGES)
-def test_a_healthy_page_has_no_problem(text: str) -> None:
-    (exporter,) = verify(recorded(text), GROUPS, CHOSEN).exporters
-    assert exporter.metrics > 15
-    assert {reason.cause for reason in exporter.problems} <= ({Cause.SWITCHED_OFF} if "mig" in text else set())
-
-
-def test_a_page_feeds_no_alert_of_another_exporter() -> None:
-    report = verify(recorded("vllm-0.32"), GROUPS, CHOSEN)
-    assert {name for name in by_verdict(report, Verdict.CAN_FIRE) if name.startswith(("Gpu", "Node", "Sre"))} == set()
-    report = verify(recorded("node-1.5"), GROUPS, CHOSEN)
-    assert {name for name in by_verdict(report, Verdict.CAN_FIRE) if not name.startswith("Node")} == set()
-
-
-@pytest.mark.parametrize(("vllm", "dcgm"), [("0.8", "4.8"), ("0.11", "4.8"), ("0.19", "4.9"), ("0.32", "4.9")])
-def test_rules_for_a_release_fit_that_release(vllm: str, dcgm: str) -> None:
-    settings = MonitoringSettings(vllm_version=vllm, dcgm_exporter_version=dcgm)
-    seen = recorded(f"vllm-{vllm}", f"dcgm-{dcgm}", "node-1.5")
-    report = verify(seen, all_groups(settings), selection(settings))
-    assert by_verdict(report, Verdict.CANNOT_FIRE) <= {"GpuNvlinkErrors"}
-    assert by_verdict(report, Verdict.MISLEADS) == set()
-
-
-def test_rules_for_another_release_are_found_out() -> None:
-    settings = MonitoringSettings(vllm_version="0.32")
-    report = verify(recorded("vllm-0.8"), all_groups(settings), selection(settings))
-    cannot = by_verdict(report, Verdict.CANNOT_FIRE)
-    assert "VllmKvCacheNearlyFull" in cannot
-    assert not report.good
-
-
-def test_a_prometheus_with_everything_feeds_everything_but_what_is_switched_off() -> None:
-    seen = scraped(("vllm-0.32", "vllm"), ("dcgm-4.9", "dcgm"), ("node-1.5", "node"))
-    report = verify(seen, GROUPS, CHOSEN)
-    cannot = {name for name in by_verdict(report, Verdict.CANNOT_FIRE) if not name.startswith("Sre")}
-    assert cannot <= {"GpuNvlinkErrors", "GpuEccUncorrected", "GpuThrottled", "NodeNetworkMissedErrors"}
-    assert by_verdict(report, Verdict.NOT_LOOKED_AT) == set()
-
-
-def test_nothing_of_ours_is_blind() -> None:
-    report = verify(page(b"go_goroutines 5\n"), GROUPS, CHOSEN)
-    assert report.blind
-    assert report.exporters == ()
-
-
-def test_everything_that_is_read_is_asked_for() -> None:
-    wanted = wanted_samples(GROUPS, CHOSEN)
-    recorded_names = {rule.name for group in GROUPS for rule in group.rules if isinstance(rule, Record)}
-    assert not wanted & recorded_names
-    for one in all_alerts(SETTINGS):
-        assert one.uses <= wanted | recorded_names
-    ray = selection(MonitoringSettings(metric_prefix="ray_vllm_"))
-    assert "ray_vllm_iteration_tokens_total_count" in wanted_samples([], ray)
-
-
-def test_the_release_is_stated_where_the_exporter_states_it() -> None:
-    (exporter,) = verify(recorded("node-1.5"), [], CHOSEN).exporters
-    assert exporter.release == str(Version(1, 5))
-
-
-# ---- Whatever is seen ------------------------------------------------------------------------------------------------
-
-LINES = [line for body in PAGES.values() for line in body.splitlines(keepends=True) if not line.startswith(b"#")]
-
-
-@settings(max_examples=30)
-@given(
-    st.lists(st.sampled_from(LINES), min_size=1, max_size=60),
-    st.lists(st.floats(), min_size=1, max_size=5),
-    st.booleans(),
-)
-def test_any_mixture_of_series_is_judged(lines: list[bytes], values: list[float], prometheus: bool) -> None:
-    found = parse_exposition(b"".join(lines)).samples
-    series = {
-        name: tuple(Series(one.labels, values[i % len(values)]) for i, one in enumerate(every))
-        for name, every in found.items()
-    }
-    where = {"fleet": series} if prometheus else {"pages": series}
-    report = verify(Seen(names=frozenset(series), prometheus=prometheus, **where), GROUPS, CHOSEN)
-    for finding in report.alerts:
-        assert (finding.outcome.verdict is Verdict.CAN_FIRE) is (not finding.outcome.reasons)
