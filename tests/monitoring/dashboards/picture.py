@@ -131,6 +131,17 @@ def _panel(
         _legend(axes, data, rows, place["h"] - below - 1.1)
 
 
+def merged(events: Sequence[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
+    """Stretches of one colour that meet or overlap, as one: a shade says that something is, not how much of it."""
+    found: list[tuple[str, float, float]] = []
+    for color, begin, end in sorted(events):
+        if found and found[-1][0] == color and begin <= found[-1][2]:
+            found[-1] = (color, found[-1][1], max(found[-1][2], end))
+        else:
+            found.append((color, begin, end))
+    return found
+
+
 def _time_axis(axes: Axes, window: Window) -> None:
     axes.set_xlim(window.start, window.end)
     quarter = (window.end - window.start) / 4
@@ -298,6 +309,7 @@ _DRAWN: dict[str, Callable[[Axes, PanelData, Window], None]] = {
 def compact(svg: str) -> str:
     """The same picture in half the bytes: no comments, tenths of a point, styles named once, no idle ids."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
+    svg = re.sub(r" transform=\"rotate\(-?0(?: [^)]*)?\)\"", "", svg)
     places = re.compile(r" (?:d|x|y|transform|width|height)=\"[^\"]*\"")
     number = re.compile(r"-?\d+\.\d{2,}")
     svg = places.sub(lambda found: number.sub(lambda one: f"{float(one[0]):.1f}", found[0]), svg)
@@ -317,7 +329,7 @@ def write(file: Path, prometheus: Prometheus, window: Window, folder: Path) -> d
     data = all_data(document, prometheus, window)
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        figure = draw(document, data, window, events_of(document, prometheus, window))
+        figure = draw(document, data, window, merged(events_of(document, prometheus, window)))
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     (folder / f"{document['uid']}.svg").write_text(compact(drawn.getvalue()), "utf-8")

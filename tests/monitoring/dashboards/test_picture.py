@@ -131,3 +131,14 @@ def test_a_gap_is_no_line() -> None:
     times, values = picture._with_gaps(series, 10.0)
     assert (times, [math.isnan(value) for value in values]) == ([0, 10, 20, 50], [False, False, True, False])
     assert Window(0, 720).step(1.0) == 10.0
+
+
+def test_stretches_of_one_colour_that_overlap_are_one() -> None:
+    events = [("red", 5.0, 9.0), ("red", 1.0, 4.0), ("orange", 2.0, 3.0), ("red", 8.0, 12.0), ("red", 6.0, 7.0)]
+    assert picture.merged(events) == [("orange", 2.0, 3.0), ("red", 1.0, 4.0), ("red", 5.0, 12.0)]
+
+
+def test_turning_by_nothing_is_left_out() -> None:
+    svg = '<svg><defs></defs><text x="1.25" y="2" transform="rotate(-0 1.25 2)">a</text>'
+    assert 'transform="' not in picture.compact(svg)
+    assert "rotate(-90 " in picture.compact(svg.replace("rotate(-0 ", "rotate(-90 "))
