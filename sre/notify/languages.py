@@ -129,6 +129,7 @@ ZH = Words(
         "alerts-unreadable": "告警无法解析",
         "storm": "消息过多",
         "quiet_hours_over": "静默结束",
+        "too_slow": "通道太慢",
         "test": "测试",
         "unknown": "原因不明",
     },

@@ -105,7 +105,8 @@ class Traffic:
     One channel at one moment. A message is new until its first try.
 
     Not counted is what quiet hours hold back, and the end of what the channel was told by itself: that goes out by
-    itself, and there is no more of it than beginnings. Those that wait are counted up to a few: more does not matter.
+    itself, and there is no more of it than beginnings. Those that wait are counted up to one more than the limit (or up
+    to a few, if that is less): more does not matter.
     """
 
     begun: int = 0
@@ -116,6 +117,9 @@ class Traffic:
     """New ones that are no pages."""
     from_quiet_hours: int = 0
     """Of the others: those that waited for the end of quiet hours."""
+    pages_waited_seconds: float = 0.0
+    """So long the page waits that waits longest; ``others_waited_seconds`` is the same of the others."""
+    others_waited_seconds: float = 0.0
     since_slot_seconds: float | None = None
     """Since the last digest (or what went out in its place) was begun; None: not within the window."""
 
@@ -137,6 +141,7 @@ class Why(enum.Enum):
     WITHIN_LIMIT = "within_limit"
     IN_PLACE_OF_DIGEST = "in_place_of_digest"  # over the limit, and a digest of one would say less
     STORM = "storm"
+    TOO_SLOW = "too_slow"  # one by one they would all be late
     QUIET_HOURS_OVER = "quiet_hours_over"
     NEXT_DIGEST_LATER = "next_digest_later"
 
@@ -152,21 +157,31 @@ def plan(traffic: Traffic, storm: Storm) -> Plan:
     Return what is begun now.
 
     Pages first, within a limit of their own; then the others within theirs; what is over a limit goes out together, at
-    most once in ``storm.digest_seconds``: so nothing waits longer than that on a channel that works.
+    most once in ``storm.digest_seconds``: so nothing waits longer than that on a channel that works. On one that is so
+    slow that more than the limit wait longer than that, they go out together, too.
     """
     waiting = traffic.pages + traffic.others
     if not waiting:
         return Plan(Take.NOTHING, Why.NOTHING_WAITS)
+    slot_free = traffic.since_slot_seconds is None or traffic.since_slot_seconds >= storm.digest_seconds
+    if slot_free and _too_slow(traffic.pages, traffic.pages_waited_seconds, storm):
+        return Plan(Take.DIGEST, Why.TOO_SLOW)
     if traffic.pages and traffic.pages_begun < storm.max_messages:
         return Plan(Take.PAGE, Why.WITHIN_LIMIT)
+    if slot_free and _too_slow(traffic.others, traffic.others_waited_seconds, storm):
+        return Plan(Take.DIGEST, Why.TOO_SLOW)
     morning = traffic.from_quiet_hours > MANY_IN_THE_MORNING
     if traffic.others and not morning and traffic.begun < storm.max_messages:
         return Plan(Take.OTHER, Why.WITHIN_LIMIT)
-    if traffic.since_slot_seconds is not None and traffic.since_slot_seconds < storm.digest_seconds:
+    if not slot_free:
         return Plan(Take.NOTHING, Why.NEXT_DIGEST_LATER)
     if waiting == 1:
         return Plan(Take.LAST, Why.IN_PLACE_OF_DIGEST)
     return Plan(Take.DIGEST, Why.QUIET_HOURS_OVER if morning else Why.STORM)
+
+
+def _too_slow(waiting: int, waited_seconds: float, storm: Storm) -> bool:
+    return waiting > storm.max_messages and waited_seconds > storm.digest_seconds
 
 
 # ---- what follows a try

@@ -49,6 +49,13 @@ STORM = Storm(3, 100.0)
         (Traffic(pages=1, others=2, begun=9, pages_begun=2), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
         (Traffic(pages=1, begun=9, pages_begun=3), Plan(Take.LAST, Why.IN_PLACE_OF_DIGEST)),
         (Traffic(pages=2, begun=9, pages_begun=3), Plan(Take.DIGEST, Why.STORM)),
+        # A channel so slow that it never comes to its limit.
+        (Traffic(pages=4, pages_waited_seconds=10.1), Plan(Take.DIGEST, Why.TOO_SLOW)),
+        (Traffic(pages=3, pages_waited_seconds=99.0), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(pages=4, pages_waited_seconds=10.0), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(pages=4, pages_waited_seconds=99.0, since_slot_seconds=5), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(pages=1, others=4, others_waited_seconds=99.0), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
+        (Traffic(others=4, others_waited_seconds=99.0), Plan(Take.DIGEST, Why.TOO_SLOW)),
         (Traffic(others=3, from_quiet_hours=3), Plan(Take.OTHER, Why.WITHIN_LIMIT)),
         (Traffic(others=4, from_quiet_hours=4), Plan(Take.DIGEST, Why.QUIET_HOURS_OVER)),
         (Traffic(pages=1, others=4, from_quiet_hours=4), Plan(Take.PAGE, Why.WITHIN_LIMIT)),

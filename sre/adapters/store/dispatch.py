@@ -6,6 +6,8 @@ Every question here takes as long with ten thousand rows as with ten: each has a
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -39,9 +41,6 @@ IN_ORDER = (
     " AND before.channel = outbox.channel AND before.id < outbox.id AND before.state = 'sending')"
 )
 """The messages of one incident on one channel keep their order."""
-
-COUNTED = 2
-"""So many that wait are as good as any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,29 @@ class View:
                 break
         return found[:limit]
 
+    def waiting(self, ranks: Collection[int], waits_for: str, most: int) -> tuple[int, float]:
+        """How many new messages are due, counted up to ``most``, and how long the first of them waits."""
+        count, waited = 0, 0.0
+        for rank in sorted(set(ranks) - set(self.quiet)):
+            rows = self.connection.execute(
+                "SELECT count(*), max(age) FROM (SELECT CASE WHEN created_boot = :boot THEN :at - created_at"
+                " ELSE :wall - created_wall END AS age FROM outbox WHERE channel = :channel"
+                f" AND {NEW} AND waits_for = :waits AND own_end = 0 AND rank = :rank AND {IS_DUE} AND {IN_ORDER}"
+                " AND id NOT IN (SELECT value FROM json_each(:exclude)) ORDER BY id LIMIT :most)",
+                {
+                    "channel": self.channel,
+                    "waits": waits_for,
+                    "rank": rank,
+                    "boot": self.now.boot_id,
+                    "at": self.now.monotonic,
+                    "wall": self.now.wall,
+                    "exclude": json.dumps(list(self.exclude)),
+                    "most": most,
+                },
+            ).fetchone()
+            count, waited = count + int(rows[0]), max(waited, float(rows[1] or 0.0))
+        return count, waited
+
     def again(self) -> OutboxRow | None:
         """The next due message that was tried before. Quiet hours hold it, too, unless a person sent it."""
         rows = self.connection.execute(
@@ -131,18 +153,22 @@ def _planned(view: View, take: Take) -> list[OutboxRow]:
 
 
 def _traffic(view: View, dispatch: Dispatch) -> Traffic:
-    def waiting(ranks: Collection[int], waits_for: Sequence[str], most: int) -> int:
-        return len(view.new(own_end=False, ranks=ranks, waits_for=waits_for, limit=most))
-
-    morning = waiting(OTHER_RANKS, ("quiet_hours_over",), MANY_IN_THE_MORNING + 1)
+    storm, now = dispatch.storm, view.now
+    limit = int(storm.max_messages) if math.isfinite(storm.max_messages) else 0
+    most = max(MANY_IN_THE_MORNING, limit) + 1
+    pages, pages_waited = view.waiting((PAGE_RANK,), "", most)
+    late_pages, late_pages_waited = view.waiting((PAGE_RANK,), "quiet_hours_over", most)
+    others, others_waited = view.waiting(OTHER_RANKS, "", most)
+    morning, morning_waited = view.waiting(OTHER_RANKS, "quiet_hours_over", most)
     seen = Traffic(
-        pages=waiting((PAGE_RANK,), AT_ONCE, COUNTED),
-        others=waiting(OTHER_RANKS, ("",), COUNTED) + morning,
+        pages=pages + late_pages,
+        others=others + morning,
         from_quiet_hours=morning,
+        pages_waited_seconds=max(pages_waited, late_pages_waited),
+        others_waited_seconds=max(others_waited, morning_waited),
     )
     if not seen.pages and not seen.others:
         return seen
-    storm, now = dispatch.storm, view.now
     begun, pages_begun = view.connection.execute(
         "SELECT count(*), coalesce(sum(rank = 0), 0) FROM outbox"
         " WHERE channel = ? AND begun_boot = ? AND begun_at > ? AND own_end = 0",
