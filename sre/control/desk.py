@@ -220,9 +220,7 @@ class Desk:
     def canary(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Send a canary alert on its way (see ``sre.control.notify_proof``), or with 0 seconds end it."""
         if self._canaries is None:
-            raise StateError(
-                "guard: no webhook takes a canary in; set webhook.enabled and restart the guard"
-            )
+            raise StateError("guard: no webhook takes a canary in; set webhook.enabled and restart the guard")
         seconds = order.get("seconds", 0)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool):
             raise ValueError("the order needs 'seconds', a number")
