@@ -409,6 +409,18 @@ def test_a_firing_nobody_speaks_of_is_taken_for_over_and_said_to_be_unproven(des
     assert "unproven" in desk.messages()[1].summary
 
 
+def test_a_canary_leaves_no_incident_open_at_a_pager(desk: Desk) -> None:
+    desk.intake = replace(desk.intake, pagers=frozenset({"sms"}))
+
+    def decide(known: Known) -> Changes:
+        decision = desk.decision(known)
+        decision.take(payload(one("SreCanary", severity="info", id="c0ffee")), frozenset({"c0ffee"}))
+        return decision.changes()
+
+    assert desk.book.change(Wanted(), decide).canaries == ("c0ffee",)
+    assert (desk.events("mail"), desk.events("sms")) == (["test"], ["test", "resolve"])
+
+
 # ---- whatever comes in whatever order --------------------------------------------------------------------------------
 
 STEP = st.tuples(
