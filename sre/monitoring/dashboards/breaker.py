@@ -286,9 +286,17 @@ def _health(from_: Sources) -> tuple[Panel | None, ...]:
             alerts=("SreGatewayUpdateRejected",),
         ),
         Panel(
+            "webhook", "Posts to the webhook", Kind.LINES, Shown.COUNT,
+            (Query(sum_by(from_.grown(own.WEBHOOK_REQUESTS, *_chosen(own.WEBHOOK_REQUESTS)), own.OUTCOME),
+                   labels(own.OUTCOME)),),
+            "What Alertmanager posts, by what became of it; the heartbeat comes every minute.",
+            "none at all; any that is refused for good.", empty="no webhook", width=12,
+            alerts=("SreWatchdog", "SreCanary", "SreWebhookRefuses"),
+        ),
+        Panel(
             "blind", "Blind rules", Kind.LINES, Shown.COUNT, (Query(blind, labels(own.RULE)),),
             "Targets whose signal a rule has not seen for too long.", "any: that rule cannot trip.", empty=NO_GUARD,
-            width=24, alerts=("SreRuleBlind",),
+            width=12, alerts=("SreRuleBlind",),
         ),
     )  # fmt: skip
 

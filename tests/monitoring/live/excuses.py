@@ -41,6 +41,8 @@ ALWAYS_EMPTY: dict[str, str] = {
     "gpu:row_remap_failed:max": CARD,
     "gpu:pcie_replays:rate5m": f"{CARD}, and only DCGM tells it",
     "gpu:throttled:max": CARD,
+    "gpu:xid_of_dcgm:last": "only DCGM tells it",
+    "gpu_xid:changed:count": "no card had an XID",
 }
 """Records that have no series without a card."""
 
