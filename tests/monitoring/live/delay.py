@@ -17,14 +17,17 @@ PARTS = {
     "scrape": "until Prometheus has a sample that says so",
     "evaluation": "until the rule is evaluated: pending",
     "for_": "until it has been pending for long enough: firing",
-    "group_wait": "Alertmanager waits for others of the group",
-    "delivery": "on the wire, and the rest",
+    "group_wait": "as configured: Alertmanager waits for others of the group",
+    "delivery": "what is left until the notification came: the wire, twice, and lateness",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Seconds. The parts follow one another without a gap."""
+    """
+    Seconds. Fault, sample, pending, firing and notification are points in time that were observed; between them lie the
+    parts. Only ``group_wait`` is what was configured: how much longer Alertmanager took is in ``delivery``.
+    """
 
     condition: float
     scrape: float
