@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
 from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
+from sre.control.delivery_records import ChannelStatistics, Key, Outcome, Unstored, key_of
 from sre.control.outbox_port import NoOutbox as NoOutbox
 from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
 from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.policy import Dispatch, Follow, Next, after_try, policy_of
+from sre.notify.policy import Dispatch, Follow, Next, after_try, is_down, policy_of
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import ChannelSettings, NotifySettings
 
@@ -36,47 +38,6 @@ REMEMBERED = 10_000
 
 MOST_UNSTORED = 1_000
 """Messages that live in memory only. More of them say nothing new, and memory is to stay bounded."""
-
-OUTCOMES = ("delivered", "failed", "rejected", "unknown")
-"""How a try ended, as it is counted."""
-
-Key = tuple[str, str, str, int]
-"""Incident, event, channel, level: what makes two messages one."""
-
-
-@dataclass(slots=True)
-class ChannelStatistics:
-    """Tries of one channel since the guard began."""
-
-    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    dead: int = 0
-    last_error: str | None = None
-
-
-@dataclass(slots=True)
-class _Unstored:
-    """A message that the store could not take: kept here, lost if the guard dies."""
-
-    message: OutboxMessage
-    attempts: int = 0
-    not_before: float = 0.0
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """How the delivery of a stored row ended, until the store has written it down."""
-
-    write: Callable[[], bool]
-    attempts: int
-    not_before: float | None
-    """Monotonic time before which the row is not tried again; None: never again."""
-    written: bool = False
-
-    def write_once(self) -> None:
-        """In the store's thread. A try written twice would count twice, and a write may end after it was given up."""
-        if not self.written:
-            self.write()
-            self.written = True
 
 
 class Delivery:
@@ -114,8 +75,8 @@ class Delivery:
         self._stopping = False
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._taken: deque[OutboxRow] = deque()  # leased, not yet begun; a late answer of the store lands here too
-        self._unwritten: dict[int, _Outcome] = {}
-        self._unstored: dict[Key, _Unstored] = {}
+        self._unwritten: dict[int, Outcome] = {}
+        self._unstored: dict[Key, Unstored] = {}
         self._sent_unstored: dict[Key, None] = {}  # in order, so that the oldest can be forgotten
         self._writing = asyncio.Lock()
         self._stranded = False
@@ -142,7 +103,7 @@ class Delivery:
         once the disk works again, says that it is contained now.
         """
         for message in messages:
-            key = _key(message)
+            key = key_of(message)
             if message.channel in self._channels and key not in self._sent_unstored:
                 self._remember(key, message)
         self.wake()
@@ -151,7 +112,7 @@ class Delivery:
         if key not in self._unstored and len(self._unstored) >= MOST_UNSTORED:
             log.error("outbox: %s to %s is lost: %d wait in memory", key[0], message.channel, MOST_UNSTORED)
             return
-        self._unstored.setdefault(key, _Unstored(message))
+        self._unstored.setdefault(key, Unstored(message))
 
     @property
     def unstored(self) -> tuple[OutboxMessage, ...]:
@@ -186,6 +147,7 @@ class Delivery:
                 if lost:
                     log.warning("outbox: %d messages wait for channels that are not in sre.yaml; now dead", lost)
             await self._escalate()
+            await self._divert()
             await self._take()
             self._store_works()
         except StateError as error:
@@ -246,6 +208,13 @@ class Delivery:
         if count:
             log.warning("outbox: %d incidents were not acknowledged; more people are told", count)
 
+    async def _divert(self) -> None:
+        """What waits for a channel that is down goes to its fallback, too, also what came later. Raises StateError."""
+        for channel, fallback in self._policy.fallbacks.items():
+            if is_down(self._failures.get(channel, 0), self._policy):
+                reason = self.statistics[channel].last_error or "no answer"
+                await self._calls(functools.partial(self._store.divert, channel, fallback, reason))
+
     async def _take(self) -> None:
         """Lease what is due on free channels. Raises StateError; a lease that comes later is not lost."""
         free, known = self._free(), tuple(self._unwritten)
@@ -294,7 +263,7 @@ class Delivery:
         known = self._unwritten.get(row.id)
         attempts = max(row.attempts, known.attempts if known is not None else 0) + 1
         too_old = row.age_seconds > self._settings.max_age_seconds
-        if _key(row) in self._sent_unstored:
+        if key_of(row) in self._sent_unstored:
             result, too_old = DeliveryResult(Verdict.DELIVERED), False
         elif too_old:
             result = DeliveryResult(Verdict.IMPOSSIBLE, f"not sent: older than {self._settings.max_age_seconds:g} s")
@@ -302,7 +271,7 @@ class Delivery:
             result = await self._try(channel, row)
         follow = self._follow(channel.name, result, attempts, too_old=too_old)
         if follow.next is Next.SENT:
-            self._unstored.pop(_key(row), None)  # its twin, should it wait in memory
+            self._unstored.pop(key_of(row), None)  # its twin, should it wait in memory
         self._unwritten[row.id] = self._outcome(row, result, follow, attempts)
         try:
             await self._write_outcomes()
@@ -324,12 +293,12 @@ class Delivery:
             retry_after_seconds=wait, too_old=too_old,
         )  # fmt: skip
 
-    def _outcome(self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int) -> _Outcome:
+    def _outcome(self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int) -> Outcome:
         """How the store is told."""
         store, owner, detail = self._store, self._owner, result.detail
         fallback = self._policy.fallbacks.get(row.channel) if follow.fallback else None
         if follow.next is Next.SENT:
-            return _Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
+            return Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
         also = f"; {fallback} is told" if fallback is not None and not row.fell_back else ""
         if follow.next is Next.GIVE_UP:
             self.statistics[row.channel].dead += 1
@@ -337,10 +306,8 @@ class Delivery:
                 "outbox: %s to %s is given up (%s): %s%s",
                 row.message.incident_id, row.channel, follow.because.value, detail, also,
             )  # fmt: skip
-            return _Outcome(
-                lambda: store.mark_dead(
-                    row.id, owner=owner, error=detail, fallback=fallback, channel_down=follow.channel_down
-                ),
+            return Outcome(
+                lambda: store.mark_dead(row.id, owner=owner, error=detail, fallback=fallback),
                 attempts,
                 None,
             )
@@ -350,16 +317,15 @@ class Delivery:
             row.message.incident_id, row.channel, attempts, result.verdict.value, follow.because.value, detail, wait,
             also,
         )  # fmt: skip
-        return _Outcome(
+        return Outcome(
             lambda: store.mark_failed(
-                row.id, owner=owner, error=detail, retry_after_seconds=wait, fallback=fallback,
-                channel_down=follow.channel_down,
+                row.id, owner=owner, error=detail, retry_after_seconds=wait, fallback=fallback
             ),
             attempts,
             self._clock.monotonic() + wait,
         )  # fmt: skip
 
-    async def _deliver_unstored(self, item: _Unstored) -> None:
+    async def _deliver_unstored(self, item: Unstored) -> None:
         channel = self._channels[item.message.channel]
         row = OutboxRow(
             id=0, message=item.message.message, opened=None, channel=channel.name, level=item.message.level,
@@ -370,7 +336,7 @@ class Delivery:
         item.attempts += 1
         wait = max(self._backoff(item.attempts), result.retry_after_seconds or 0.0)
         item.not_before = self._clock.monotonic() + wait
-        key, follow = _key(item.message), self._follow(channel.name, result, item.attempts)
+        key, follow = key_of(item.message), self._follow(channel.name, result, item.attempts)
         if follow.next is Next.SENT:
             self._sent_unstored[key] = None
             while len(self._sent_unstored) > REMEMBERED:
@@ -426,7 +392,3 @@ class Delivery:
         if self.store_problem is None:
             log.error("%s; messages are sent from memory meanwhile", error)
         self.store_problem = str(error)
-
-
-def _key(item: OutboxMessage | OutboxRow) -> Key:
-    return item.message.incident_id, item.message.event, item.channel, item.level

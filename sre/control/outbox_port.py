@@ -31,10 +31,11 @@ class Outbox(Protocol):
         error: str,
         retry_after_seconds: float,
         fallback: str | None,
-        channel_down: bool,
     ) -> bool: ...
 
-    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None, channel_down: bool) -> bool: ...
+    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None) -> bool: ...
+
+    def divert(self, channel: str, fallback: str, reason: str) -> int: ...
 
     def escalate(self, escalation: Escalation) -> int: ...
 
@@ -67,12 +68,14 @@ class NoOutbox:
         error: str,
         retry_after_seconds: float,
         fallback: str | None,
-        channel_down: bool,
     ) -> bool:
         return False
 
-    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None, channel_down: bool) -> bool:
+    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None) -> bool:
         return False
+
+    def divert(self, channel: str, fallback: str, reason: str) -> int:
+        return 0
 
     def escalate(self, escalation: Escalation) -> int:
         return 0

@@ -214,8 +214,11 @@ class Follow:
     because: Because
     fallback: bool = False
     """Whether the channel's fallback is told, should there be one. Repeating it does no harm."""
-    channel_down: bool = False
-    """Whether whatever else waits for this channel goes to its fallback, too."""
+
+
+def is_down(failures_in_row: int, policy: Policy) -> bool:
+    """Whether a channel with so many failed tries in a row is down: what waits for it goes to its fallback, too."""
+    return failures_in_row >= policy.fallback_after_attempts
 
 
 def after_try(
@@ -240,15 +243,14 @@ def after_try(
         return Follow(Next.SENT, Because.DELIVERED)
     if too_old:
         return Follow(Next.GIVE_UP, Because.TOO_OLD)
-    down = failures_in_row >= policy.fallback_after_attempts
     if verdict in (Verdict.REJECTED, Verdict.IMPOSSIBLE):
-        return Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True, channel_down=down)
+        return Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True)
     if attempts >= policy.max_attempts:
-        return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True, channel_down=down)
+        return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
     if attempts >= policy.fallback_after_attempts:
-        return Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True, channel_down=down)
-    if down:
-        return Follow(Next.REPEAT, Because.CHANNEL_DOWN, fallback=True, channel_down=True)
+        return Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True)
+    if is_down(failures_in_row, policy):
+        return Follow(Next.REPEAT, Because.CHANNEL_DOWN, fallback=True)
     if retry_after_seconds is not None and retry_after_seconds > policy.max_backoff_seconds:
         return Follow(Next.REPEAT, Because.TOLD_TO_WAIT_LONG, fallback=True)
     return Follow(Next.REPEAT, Because.MAY_PASS)

@@ -24,6 +24,7 @@ from sre.notify.policy import (
     Traffic,
     Why,
     after_try,
+    is_down,
     plan,
     policy_of,
     rank_of,
@@ -168,10 +169,8 @@ def test_what_is_refused_for_good_goes_to_the_fallback_at_once(verdict: Verdict)
 
 
 def test_what_waits_behind_a_channel_that_is_down_does_not_wait_for_failures_of_its_own() -> None:
-    assert follow(Verdict.FAILED, attempts=1, row=3) == Follow(
-        Next.REPEAT, Because.CHANNEL_DOWN, fallback=True, channel_down=True
-    )
-    assert follow(Verdict.REJECTED, row=3).channel_down
+    assert follow(Verdict.FAILED, attempts=1, row=3) == Follow(Next.REPEAT, Because.CHANNEL_DOWN, fallback=True)
+    assert [is_down(row, POLICY) for row in (0, 2, 3)] == [False, False, True]
 
 
 def test_a_provider_that_asks_for_a_long_wait_does_not_hold_the_page() -> None:
@@ -190,8 +189,6 @@ def test_a_message_is_sent_repeated_or_shown_as_given_up_and_never_forgotten(
     found = follow(verdict, attempts, row, wait, old)
     assert (found.next is Next.SENT) is (verdict is Verdict.DELIVERED)
     if found.next is Next.GIVE_UP and found.because is not Because.TOO_OLD:
-        assert found.fallback
-    if found.channel_down:
         assert found.fallback
     if found.next is Next.REPEAT:
         assert attempts < POLICY.max_attempts

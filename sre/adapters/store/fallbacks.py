@@ -17,7 +17,7 @@ LONGEST_REASON = 200
 """Characters of it that the fallback's message repeats."""
 
 FALLBACKS_AT_ONCE = 500
-"""Messages of a channel that is down which go to its fallback in one transaction; the next failure takes the next."""
+"""Messages of a channel that is down which go to its fallback in one transaction; the next look takes the next."""
 
 
 def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason: str, now: Now) -> bool:
@@ -51,15 +51,18 @@ def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason:
     return bool(queued)
 
 
-def fall_back_all(connection: sqlite3.Connection, down: str, channel: str, reason: str, now: Now) -> int:
-    """Queue for ``channel`` what waits for the channel ``down``, quiet hours aside; return how many."""
-    waiting = connection.execute(
+def waiting(connection: sqlite3.Connection, channel: str, now: Now) -> list[int]:
+    """
+    Return what waits for ``channel`` and was not queued for its fallback, at most FALLBACKS_AT_ONCE. What quiet hours
+    hold, or a hold that has not ended, is not late.
+    """
+    rows = connection.execute(
         "SELECT id FROM outbox WHERE channel = ? AND state IN ('held', 'pending', 'sending') AND fell_back = 0"
         " AND waits_for NOT IN ('quiet_hours', 'gathering') AND (state != 'held' OR boot_id != ? OR due_at <= ?)"
         " ORDER BY rank, id LIMIT ?",
-        (down, now.boot_id, now.monotonic, FALLBACKS_AT_ONCE),
-    ).fetchall()
-    return sum(fall_back(connection, row_id, channel, reason, now) for (row_id,) in waiting)
+        (channel, now.boot_id, now.monotonic, FALLBACKS_AT_ONCE),
+    )
+    return [int(row_id) for (row_id,) in rows]
 
 
 def _misses_some(connection: sqlite3.Connection, digest: int, channel: str) -> bool:

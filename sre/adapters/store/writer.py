@@ -240,27 +240,41 @@ class GuardStore(Writing):
         error: str,
         retry_after_seconds: float,
         fallback: str | None = None,
-        channel_down: bool = False,
     ) -> bool:
         """
         Record a failed or unknown try, to be repeated after ``retry_after_seconds``.
 
         Args:
             fallback: Channel that is told it, too.
-            channel_down: That channel is told whatever else waits for this one, too.
         """
         return self._finish(
             row_id, owner=owner, state=OutboxState.PENDING, error=error, retry_after_seconds=retry_after_seconds,
-            fallback=fallback, channel_down=channel_down,
+            fallback=fallback,
         )  # fmt: skip
 
-    def mark_dead(
-        self, row_id: int, *, owner: str, error: str, fallback: str | None = None, channel_down: bool = False
-    ) -> bool:
+    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None = None) -> bool:
         """Record that it is given up: a person has to look. ``fallback`` is told, as by ``mark_failed``."""
-        return self._finish(
-            row_id, owner=owner, state=OutboxState.DEAD, error=error, fallback=fallback, channel_down=channel_down
-        )
+        return self._finish(row_id, owner=owner, state=OutboxState.DEAD, error=error, fallback=fallback)
+
+    def divert(self, channel: str, fallback: str, reason: str) -> int:
+        """
+        Tell ``fallback`` whatever waits for ``channel``, which is down; return how many messages it had not got. Writes
+        nothing when nothing waits.
+        """
+        with self._reading() as connection:
+            if not fallbacks.waiting(connection, channel, self._now()):
+                return 0
+        with self._transaction() as connection:
+            now = self._now()
+            rows = fallbacks.waiting(connection, channel, now)
+            queued = sum(fallbacks.fall_back(connection, row_id, fallback, reason, now) for row_id in rows)
+            if queued:
+                self._note_fallback(connection, channel, fallback, queued, reason)
+        return queued
+
+    def _note_fallback(self, connection: sqlite3.Connection, channel: str, to: str, count: int, reason: str) -> None:
+        data: dict[str, object] = {"to": to, "messages": count, "problem": reason[: outbox_table.LONGEST_ERROR]}
+        journal_table.append(connection, [self._entry("note", channel, "fallback", data)], self._boot_id)
 
     def release_leases(self, *, owner: str) -> int:
         """Put what ``owner`` was sending back, due now: it stops before it knows the outcome."""
@@ -278,26 +292,22 @@ class GuardStore(Writing):
         *,
         owner: str,
         state: OutboxState,
-        error: str | None = None,
+        error: str = "",
         retry_after_seconds: float = 0.0,
         fallback: str | None = None,
-        channel_down: bool = False,
     ) -> bool:
         with self._transaction() as connection:
             now = self._now()
             done = outbox_table.finish(
                 connection, row_id, now, owner=owner, state=state, error=error, retry_after_seconds=retry_after_seconds
             )
-            row = rows_table.select(connection, now, row_id=row_id, limit=1) if done and fallback else ()
-            for one in row:
-                queued = 0
+            if done and fallback is not None:
+                row = rows_table.select(connection, now, row_id=row_id, limit=1)[0]
                 # An alarm that was folded meanwhile is told with the end of its incident.
-                if one.state is not OutboxState.SUPERSEDED and not one.fell_back:
-                    queued += fallbacks.fall_back(connection, row_id, str(fallback), error or "", now)
-                if channel_down:
-                    queued += fallbacks.fall_back_all(connection, one.channel, str(fallback), error or "", now)
-                if queued:
-                    data: dict[str, object] = {"to": fallback, "messages": queued, "outbox_id": row_id}
-                    entry = self._entry("note", one.channel, "fallback", data, one.message.incident_id)
-                    journal_table.append(connection, [entry], self._boot_id)
+                if (
+                    row.state is not OutboxState.SUPERSEDED
+                    and not row.fell_back
+                    and fallbacks.fall_back(connection, row_id, fallback, error, now)
+                ):
+                    self._note_fallback(connection, row.channel, fallback, 1, error)
         return done
