@@ -306,14 +306,28 @@ _DRAWN: dict[str, Callable[[Axes, PanelData, Window], None]] = {
 }
 
 
+def _straight(path: str) -> str:
+    """The path without the points that lie between two of the same height: a flat line has two ends."""
+    points = re.split(r"\s(?=[A-Za-z])", " ".join(path.split()))
+    heights = [re.fullmatch(r"[ML] \S+ (\S+)", point) for point in points]
+    kept = [
+        point
+        for number, point in enumerate(points)
+        if not 0 < number < len(points) - 1
+        or not (point.startswith("L") and points[number + 1].startswith("L"))
+        or len({height[1] if height else None for height in heights[number - 1 : number + 2]}) > 1
+    ]
+    return " ".join(kept)
+
+
 def compact(svg: str) -> str:
-    """The same picture in half the bytes: no comments, tenths of a point, styles named once, no idle ids."""
+    """The same picture in half the bytes: no comments or idle points, tenths of a point, styles once, no idle ids."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
     svg = re.sub(r" transform=\"rotate\(-?0(?: [^)]*)?\)\"", "", svg)
     places = re.compile(r" (?:d|x|y|transform|width|height)=\"[^\"]*\"")
     number = re.compile(r"-?\d+\.\d{2,}")
     svg = places.sub(lambda found: number.sub(lambda one: f"{float(one[0]):.1f}", found[0]), svg)
-    svg = re.sub(r" d=\"([^\"]*)\"", lambda path: f' d="{" ".join(path[1].split())}"', svg)
+    svg = re.sub(r" d=\"([^\"]*)\"", lambda path: f' d="{_straight(path[1])}"', svg)
     used = set(re.findall(r"#([\w-]+)", svg))
     svg = re.sub(r" id=\"([\w.-]+)\"", lambda given: given[0] if given[1] in used else "", svg)
     classes: dict[str, str] = {}

@@ -142,3 +142,17 @@ def test_turning_by_nothing_is_left_out() -> None:
     svg = '<svg><defs></defs><text x="1.25" y="2" transform="rotate(-0 1.25 2)">a</text>'
     assert 'transform="' not in picture.compact(svg)
     assert "rotate(-90 " in picture.compact(svg.replace("rotate(-0 ", "rotate(-90 "))
+
+
+@pytest.mark.parametrize(
+    ("path", "straight"),
+    [
+        ("M 0 5 L 1 5 L 2 5 L 3 5", "M 0 5 L 3 5"),
+        ("M 0 5 L 1 5 L 2 4 L 3 4 L 4 4", "M 0 5 L 1 5 L 2 4 L 4 4"),
+        ("M 0 5 L 1 5 M 2 5 L 3 5 L 4 5", "M 0 5 L 1 5 M 2 5 L 4 5"),
+        ("M 0 0 L 9 0 L 9 9 L 0 9 z", "M 0 0 L 9 0 L 9 9 L 0 9 z"),
+        ("M 0 0 C 1 1 2 2 3 3 L 4 3 L 5 3 z", "M 0 0 C 1 1 2 2 3 3 L 4 3 L 5 3 z"),
+    ],
+)
+def test_points_within_a_flat_line_are_left_out(path: str, straight: str) -> None:
+    assert f' d="{straight}"' in picture.compact(f'<svg><defs></defs><path d="{path}"/>')
