@@ -28,7 +28,7 @@ from sre.monitoring.promql import (
 )
 from sre.monitoring.recorded import Recorded, of_machines, up_of
 from sre.monitoring.records_engine import at_least_four_scrapes
-from sre.monitoring.records_gpu import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD, any_xid
+from sre.monitoring.records_gpu import XIDS_OF_APPLICATIONS, XIDS_OF_THE_CARD, any_xid, other_xid
 from sre.monitoring.resource_scenarios import (
     CARD,
     card_errors_scenario,
@@ -57,7 +57,7 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
     return [
         _gpu(
             "GpuXidFatal",
-            _new_xid(recorded, XIDS_OF_THE_CARD),
+            _new_xid(recorded, any_xid(XIDS_OF_THE_CARD)),
             for_="0s",
             keep_firing_for="15m",
             severity=Severity.PAGE,
@@ -71,7 +71,7 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
         ),
         _gpu(
             "GpuXidApplication",
-            _new_xid(recorded, XIDS_OF_APPLICATIONS),
+            _new_xid(recorded, any_xid(XIDS_OF_APPLICATIONS)),
             for_="0s",
             keep_firing_for="15m",
             severity=_TICKET,
@@ -81,6 +81,20 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
             scenario=Scenario(
                 (Input(ours(own.GPU_XID_LAST), Raw("0x10 31x9"), Steady(31), idle=Steady(0)),),
                 fires_after="5m", resolves_after="22m", labels={**CARD, "xid": "31"},
+            ),
+        ),
+        _gpu(
+            "GpuXidOther",
+            _new_xid(recorded, other_xid()),
+            for_="0s",
+            keep_firing_for="15m",
+            severity=_TICKET,
+            summary=_THE_CARD + " reported XID {{ $labels.xid }}, which no list of ours has.",
+            description="Card, link, firmware, driver or program: NVIDIA's catalogue says which XID {{ $labels.xid }} "
+            "tells of. " + _THE_CARD + " ({{ $labels.UUID }}) may need a reset before it fails.",
+            scenario=Scenario(
+                (Input(theirs(dcgm.XID_ERROR, dcgm.XID_ERRORS), Raw("0x10 140x9"), Steady(140), idle=Steady(0)),),
+                fires_after="5m", resolves_after="22m", labels={**CARD, "xid": "140"},
             ),
         ),
         _gpu(
@@ -246,13 +260,12 @@ def gpu_alerts(selection: Selection, settings: MonitoringSettings) -> list[Alert
     ]  # fmt: skip
 
 
-def _new_xid(recorded: Recorded, xids: tuple[int, ...]) -> Expr:
+def _new_xid(recorded: Recorded, one: str) -> Expr:
     """
-    One of ``xids`` was counted, or became the card's last one.
+    An XID that the matcher ``one`` selects was counted, or became the card's last one.
 
     Each is enough: what is counted stays counted when another XID follows, and not every exporter counts.
     """
-    one = any_xid(xids)
     counted = compare(recorded("gpu_xid:events:increase5m", one), ">", 0)
     changed = compare(recorded("gpu_xid:changed:count", one), ">", 0)
     return either_on(counted, changed, UUID, XID)

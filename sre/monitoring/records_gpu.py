@@ -43,6 +43,8 @@ XIDS_OF_THE_CARD = (48, 63, 64, 74, 79, 94, 95, 119, 120)
 """XIDs that tell of broken hardware or firmware: ECC, row remap, NVLink, off the bus, GSP."""
 XIDS_OF_APPLICATIONS = (13, 31, 43)
 """XIDs that a program causes: faulty kernel, illegal address, stopped channel."""
+XIDS_OF_ENDED_PROGRAMS = (45,)
+"""Harmless: the driver cleans up after a program that ended, or that another XID ended."""
 USUAL_THROTTLING = "sw_power_cap|sync_boost"
 """Reasons of lower clocks that are normal under full load."""
 MEBIBYTE = 1024 * 1024
@@ -207,11 +209,11 @@ def _xids(selection: Selection) -> list[Record]:
         _own_card(selection.gauge(own.GPU_XID_LAST)),
         "Last XID as the guard has it, 0 for none; keeps its value.",
     )
-    every = (*XIDS_OF_THE_CARD, *XIDS_OF_APPLICATIONS)
+    some = f'{XID}!="0"'
     # The count in the exporter's own window first, since a counter's first event is invisible.
     counted = either(
-        selection.gauge(dcgm.EXP_XID_ERRORS_COUNT, any_xid(every)),
-        selection.increase(dcgm.EXP_XID_ERRORS_TOTAL, WINDOW, any_xid(every)),
+        selection.gauge(dcgm.EXP_XID_ERRORS_COUNT, some),
+        selection.increase(dcgm.EXP_XID_ERRORS_TOTAL, WINDOW, some),
     )
     return [
         theirs,
@@ -225,7 +227,7 @@ def _xids(selection: Selection) -> list[Record]:
             "gpu_xid:events:increase5m",
             either_on(
                 replace(compare(_card(counted, XID), ">", 0), condition=False),
-                _own_card(selection.increase(own.GPU_XID_ERRORS, WINDOW, any_xid(every)), XID),
+                _own_card(selection.increase(own.GPU_XID_ERRORS, WINDOW, some), XID),
                 UUID, XID,
             ),
             "XIDs where somebody counts them: sees the same one twice, and each of several at once.",
@@ -298,3 +300,9 @@ def _grows(expr: Expr) -> Expr:
 def any_xid(xids: tuple[int, ...]) -> str:
     """Matcher of these XIDs."""
     return among(XID, *map(str, xids))
+
+
+def other_xid() -> str:
+    """Matcher of XIDs that are in no list."""
+    listed = (*XIDS_OF_THE_CARD, *XIDS_OF_APPLICATIONS, *XIDS_OF_ENDED_PROGRAMS)
+    return f'{XID}!~"{"|".join(map(str, sorted(listed)))}"'

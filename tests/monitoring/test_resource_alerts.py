@@ -90,6 +90,16 @@ SCENES: dict[str, tuple[str, dict[str, str], str, list[dict[str, str]]]] = {
     "an XID from before we looked does not": ("GpuXidFatal", {XID: "79x200"}, "10m", []),
     "an XID of applications is no page": ("GpuXidFatal", {XID: "0x10 31x200"}, "5m", []),
     "nor is an unlisted one a ticket": ("GpuXidApplication", {XID: "0x10 45x200"}, "5m", []),
+    "an XID of no list is a ticket": ("GpuXidOther", {XID: "0x10 140x200"}, "5m", [{**CARD, "xid": "140"}]),
+    "one that was counted is, whatever comes after it": (
+        "GpuXidOther",
+        {OUR_XID: "0x20 45x60", OUR_COUNT.replace("79", "140"): "0x20 1x60", OUR_OTHER_COUNT: "0x20 2x60"},
+        "7m",
+        [{**CARD, "xid": "140"}],
+    ),
+    "listed ones have alerts of their own": ("GpuXidOther", {XID: "0x10 31x10 79x200"}, "5m", []),
+    "an ended program is nothing": ("GpuXidOther", {XID: "0x10 45x200"}, "5m", []),
+    "none is no XID": ("GpuXidOther", {XID: "79x10 0x200", OUR_COUNT.replace("79", "0"): "0x10 1x200"}, "5m", []),
     "one XID after another is new": ("GpuXidFatal", {XID: "31x10 79x200"}, "5m", [XID_79]),
     "also where the label of the message moves": (
         "GpuXidFatal",

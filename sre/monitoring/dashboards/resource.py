@@ -98,7 +98,7 @@ def _gpu_health(from_: Sources) -> tuple[Panel | None, ...]:
             (Query(from_.record("gpu:xid:last"), legend("gpu:xid:last")),),
             "Number of the last XID error. It never goes back to zero: look at when it changed.",
             "a change to a red number: the card or its link failed. Orange ones come from the application.",
-            empty="not measured", width=12, states=xids, alerts=("GpuXidFatal", "GpuXidApplication"),
+            empty="not measured", width=12, states=xids, alerts=("GpuXidFatal", "GpuXidApplication", "GpuXidOther"),
         ),
         Panel(
             "gpu-throttled", "Clocks held down", Kind.STATES, Shown.STATE,
@@ -111,7 +111,7 @@ def _gpu_health(from_: Sources) -> tuple[Panel | None, ...]:
             from_, "gpu-xid-events", "XID errors in 5 minutes", Shown.COUNT,
             ("gpu_xid:events:increase5m",),
             "Events by number, where exporter or guard count them.", "any of the card.", empty="not measured",
-            alerts=("GpuXidFatal", "GpuXidApplication"),
+            alerts=("GpuXidFatal", "GpuXidApplication", "GpuXidOther"),
         ),
         parts.lines(
             from_, "gpu-count", "GPUs per node", Shown.COUNT, ("node:gpus:count",),
