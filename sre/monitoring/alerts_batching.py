@@ -88,12 +88,13 @@ def _queue_growing(selection: Selection, settings: MonitoringSettings, recorded:
     threshold = settings.thresholds.requests_waiting
     return _alert(
         name="VllmQueueGrowing",
-        expr=both(compare(waiting, ">", threshold), compare(over_time("deriv", waiting, "15m"), ">", 0)),
+        expr=both(compare(waiting, ">", threshold), compare(over_time("deriv", waiting, "15m"), ">=", 0)),
         for_="10m",
         severity=Severity.TICKET,
-        summary=f"the queue of {THE_ENGINE} grows beyond {number(threshold)} requests",
+        summary=f"the queue of {THE_ENGINE} stays beyond {number(threshold)} requests, and does not shrink",
         description=(
-            f"More requests reach {THE_ENGINE} than it finishes, for ten minutes now: every further one waits longer."
+            f"As many requests reach {THE_ENGINE} as it finishes, or more, for ten minutes now: the queue does not get"
+            " shorter by itself, and every request waits through it."
         ),
         scenario=Scenario(
             (

@@ -218,3 +218,19 @@ def test_cases_hold_for_other_thresholds_edges_intervals_and_releases(name: str,
     assert len(some) == len(DEPENDENT[name])
     judged = judge_cases(needed(groups, some), tmp_path, ODD[name])
     assert judged.returncode == 0, judged.output
+
+
+def growing() -> str:
+    return (
+        '{alertname="VllmQueueGrowing",component="engine",dimension="batching",instance="a:8000",model_name="m",'
+        'node="a",severity="ticket"}'
+    )
+
+
+def test_a_long_queue_that_stands_still_is_told(tmp_path: Path) -> None:
+    firing("VllmQueueGrowing", tmp_path, {WAITING % "a": "500x240"}, [growing()], at="50m")
+
+
+@pytest.mark.parametrize("waiting", ["10x240", "500-1x240"])
+def test_a_short_queue_or_one_that_shrinks_is_not(waiting: str, tmp_path: Path) -> None:
+    firing("VllmQueueGrowing", tmp_path, {WAITING % "a": waiting}, [], at="50m")
