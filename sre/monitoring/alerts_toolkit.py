@@ -132,7 +132,7 @@ def _guard(selection: Selection) -> list[Alert]:
             for_="1m",
             severity=Severity.PAGE,
             dimension=Dimension.RESOURCE,
-            summary="The guard does not answer.",
+            summary="The guard{{ if $labels.instance }} {{ $labels.instance }}{{ end }} does not answer.",
             description="Traffic goes on as last decided, but no fault is seen, contained or reported by it. "
             "Prometheus cannot scrape it, or no longer knows it.",
             scenario=Scenario(

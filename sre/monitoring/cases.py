@@ -169,7 +169,10 @@ def expand(text: str, labels: Mapping[str, str], value: str) -> str:
             return value
         raise ExpressionError(f"annotation template {{{{ {inside} }}}} is none of $labels.NAME, $value | humanize…")
 
-    return re.sub(r"\{\{(.*?)\}\}", replaced, text)
+    known = re.sub(
+        r"\{\{ if \$labels\.(\w+) \}\}(.*?)\{\{ end \}\}", lambda match: match[2] if labels.get(match[1]) else "", text
+    )
+    return re.sub(r"\{\{(.*?)\}\}", replaced, known)
 
 
 # ---- Samples --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sre.monitoring import alerts_toolkit
-from sre.monitoring.cases import alerts_of
+from sre.monitoring.cases import alerts_of, expand
 from sre.monitoring.catalogue_rules import selection
 from sre.monitoring.model import Group
 from sre.monitoring.promql import seconds
@@ -48,6 +48,12 @@ def test_a_guard_that_no_target_is_known_of_is_down_too(tmp_path: Path) -> None:
     }}  # fmt: skip
     judged = judge_values(groups(), tmp_path, {'up{job="node"}': "1x40"}, expected)
     assert judged.returncode == 0, judged.output
+
+
+def test_a_guard_that_is_down_is_named_where_one_is_known() -> None:
+    (down,) = (alert for alert in alerts_of(groups()) if alert.name == "SreGuardDown")
+    assert expand(down.summary, {"instance": "n1:9401"}, "0") == "The guard n1:9401 does not answer."
+    assert expand(down.summary, {"job": "sre"}, "1") == "The guard does not answer."
 
 
 def test_what_the_guard_says_of_itself_is_inhibited_with_it() -> None:
