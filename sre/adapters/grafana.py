@@ -169,7 +169,7 @@ class Grafana:
         }
         what = f"saving dashboard {document['uid']}"
         status, data = await self._call("POST", "/api/dashboards/db", body, again=overwrite)
-        self._check(status, data, what)
+        self._check(status, data, what, overwrite=overwrite)
         url = data.get("url")
         if not isinstance(url, str) or data.get("uid") != document["uid"]:
             raise self._no_grafana()
@@ -275,7 +275,7 @@ class Grafana:
             raise self._no_grafana()
         return status, data
 
-    def _check(self, status: int, data: Document, what: str) -> None:
+    def _check(self, status: int, data: Document, what: str, *, overwrite: bool = False) -> None:
         """Raise what a status that is not good means."""
         if status < 300:
             return
@@ -286,10 +286,10 @@ class Grafana:
         if status >= 500:
             raise Unreachable(self.system, f"{what}: fails inside ({status}){said}; see Grafana's log")
         kind = NotLetIn if status == 401 else Rejected
-        raise kind(self.system, f"{what}{said}; {self._remedy(status, data)}")
+        raise kind(self.system, f"{what}{said}; {self._remedy(status, data, overwrite)}")
 
     @staticmethod
-    def _remedy(status: int, data: Document) -> str:
+    def _remedy(status: int, data: Document, overwrite: bool) -> str:
         if status == 401:
             return "the token is not accepted: it may be expired, revoked, or belong to another Grafana (401)"
         if status == 403:
@@ -298,10 +298,16 @@ class Grafana:
         if status == 412:
             kind = data.get("status")
             if kind == "version-mismatch":
+                if overwrite:
+                    return "Grafana keeps its own, though it was told to overwrite it; push again, or delete it there "\
+                           "first (412)"  # fmt: skip
                 return "somebody changed it meanwhile; push with --overwrite to replace that (412)"
             if kind == "name-exists":
                 return "the folder holds another dashboard of that name; rename that, or push to another folder (412)"
             if kind == "plugin-dashboard":
+                if overwrite:
+                    return "it belongs to a plugin, and Grafana keeps it, though it was told to overwrite it; remove "\
+                           "the plugin's dashboard there (412)"  # fmt: skip
                 return "it belongs to a plugin; push with --overwrite to replace it (412)"
             return "something is in its way (412)"
         if status == 404:

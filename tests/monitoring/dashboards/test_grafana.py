@@ -190,7 +190,7 @@ async def test_one_bad_dashboard_does_not_keep_the_others_back(server: FakeGrafa
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda: refusal(412, "changed", status="version-mismatch"), "somebody changed it meanwhile; push with --over"),
+        (lambda: refusal(412, "changed", status="version-mismatch"), "keeps its own, though it was told to overwrite"),
         (lambda: refusal(412, "name", status="name-exists"), "the folder holds another dashboard of that name"),
         (lambda: refusal(412, "plugin", status="plugin-dashboard"), "it belongs to a plugin"),
         (lambda: refusal(412, "odd"), "something is in its way (412)"),
@@ -205,6 +205,14 @@ async def test_a_refusal_is_a_sentence_with_a_remedy(server: FakeGrafana, answer
     done = await push(server)
     assert outcomes(done) == ["failed", "created", "created"]
     assert words in done[0].detail
+
+
+@pytest.mark.parametrize("kind", ["version-mismatch", "plugin-dashboard"])
+@pytest.mark.parametrize("overwrite", [True, False])
+async def test_what_was_in_force_is_no_remedy(server: FakeGrafana, kind: str, overwrite: bool) -> None:
+    server.failures, server.failing = [lambda: refusal(412, "no", status=kind)], lambda r: r.method == "POST"
+    done = await push(server, overwrite=overwrite)
+    assert ("push with --overwrite" in done[0].detail) is not overwrite
 
 
 async def test_a_failure_inside_is_not_repeated(server: FakeGrafana) -> None:
