@@ -9,7 +9,10 @@ from sre.metrics.types import Exporter, Unit
 from sre.monitoring.lint.subject import Role, Subject, comparison
 from sre.monitoring.lint.tree import Aggregate, Binary, Call, Node, Selector, children, selectors_in, walk
 
-_XID_GAUGES = frozenset({"DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR", "gpu:xid:last", "sre_gpu_xid_last"})
+_XID_GAUGES = frozenset(
+    {"DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR", "sre_gpu_xid_last", "gpu:xid:last", "gpu:xid_of_dcgm:last",
+     "gpu:xid_of_guard:last"}
+)  # fmt: skip
 _UTILIZATION = frozenset({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO", "gpu:utilization:ratio",
                           "sre_gpu_utilization_ratio"})  # fmt: skip
 _MOMENTS = frozenset({"changes", "delta", "idelta", "increase", "rate", "irate"})

@@ -68,6 +68,8 @@ def test_nothing_is_found_in(expr: str) -> None:
         ("max_over_time(rate(foreign_total[1h])[15d:1h]) > 3", "expression/range-beyond-retention"),
         ("bottomk(1, foreign) < 3", "expression/fragile"),
         ("DCGM_FI_DEV_XID_ERROR == 79", "expression/xid-latch"),
+        ("gpu:xid_of_dcgm:last == 79", "expression/xid-latch"),
+        ("gpu:xid_of_guard:last > 0", "expression/xid-latch"),
         ("DCGM_FI_DEV_FB_USED_BYTES / (DCGM_FI_DEV_FB_USED > 0) > 0.9", "expression/unit-mix"),
         ("DCGM_FI_DEV_FB_USED_BYTES > DCGM_FI_DEV_FB_USED", "expression/unit-mix"),
         ("DCGM_FI_DEV_GPU_UTIL > DCGM_FI_DEV_GPU_UTIL_RATIO", "expression/unit-mix"),
