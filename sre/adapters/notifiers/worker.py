@@ -13,6 +13,7 @@ deliveries need. The URL comes by stdin because arguments and environment can be
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -63,8 +64,10 @@ class _Said(logging.Handler):
 
 def end_with_parent() -> None:
     """Return when stdin ends, that is, when the parent is gone; then end this process group."""
-    while sys.stdin.buffer.read(4096):
-        pass
+    # A parent that died before it read the answer ends the line with a reset.
+    with contextlib.suppress(OSError):
+        while sys.stdin.buffer.read(4096):
+            pass
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
