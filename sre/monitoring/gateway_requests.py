@@ -26,11 +26,13 @@ class GatewayRequests:
 def gateway_requests(selection: Selection, window: str, function: str = "rate", by: str = POOL) -> GatewayRequests:
     """Requests per second (``rate``) or in the window (``increase``), by pool, in a label called ``by``."""
     taken = selection.rate if function == "rate" else selection.increase
-    refused = taken(own.REJECTED, window, among(own.REASON, *own.REFUSED_FOR_OUR_REASONS))
+    # Of no pool is what asked for a model that nobody serves: no objective is about it.
+    known = f'{POOL}!=""'
+    refused = taken(own.REJECTED, window, known, among(own.REASON, *own.REFUSED_FOR_OUR_REASONS))
 
     def counted(*outcome: str) -> Expr:
         # Two metrics whose series differ in their labels: "or" keeps all of both.
-        every = either(taken(own.REQUESTS, window, among(own.OUTCOME, *outcome)), refused)
+        every = either(taken(own.REQUESTS, window, known, among(own.OUTCOME, *outcome)), refused)
         return sum_by(every if by == POOL else relabelled(every, by, POOL), by)
 
     judged = counted("success", "failure")

@@ -142,10 +142,15 @@ class Metrics:
                 self.count(own.REJECTED, known, request.detail)
                 continue
             engine = snapshot.engines.get(request.engine)
-            labels = (request.engine, engine.pool if engine else "")
+            labels = (request.engine, engine.pool if engine else self._pool_of(request.engine, pool, decision))
             self.count(own.REQUESTS, *labels, request.outcome.value)
             if request.detail == CLIENT_ABORT:
                 self.count(own.CLIENT_ABORTS, *labels)
+
+    def _pool_of(self, engine: str, model: str, decision: Decision) -> str:
+        """Of an engine that is gone: the pool it was last seen in, else the model asked for if it is one, else ""."""
+        seen = next((pool for name, pool in reversed(self.batching) if name == engine), "")
+        return seen or (model if model in decision.pools else "")
 
     def _observe(self, engine: EngineSeen) -> None:
         key = (engine.name, engine.pool)

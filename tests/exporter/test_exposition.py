@@ -215,6 +215,20 @@ def test_the_first_failure_is_an_increase() -> None:
         assert value(metrics, "sre_requests_total", engine=ENGINE, pool=POOL, outcome=outcome) is not None
 
 
+def test_requests_of_an_engine_that_is_gone_are_counted_in_its_pool() -> None:
+    metrics = everything()
+    gone = replace(snapshot(5.0), engines={})
+    labels = {"pool": POOL, "outcome": "failure"}
+    before = value(metrics, "sre_requests_total", engine=ENGINE, **labels) or 0.0
+    # The model may be an alias: where the engine was seen counts.
+    ended = [finished(Outcome.FAILURE, model="alias"), finished(Outcome.FAILURE, engine="never-seen")]
+    metrics.ticked(0.01, gone, DECISION, ended)
+    assert value(metrics, "sre_requests_total", engine=ENGINE, **labels) == before + 1
+    assert value(metrics, "sre_requests_total", engine="never-seen", **labels) == 1.0
+    metrics.ticked(0.01, gone, DECISION, [finished(Outcome.FAILURE, engine="never-seen", model="the client's word")])
+    assert value(metrics, "sre_requests_total", engine="never-seen", pool="", outcome="failure") == 1.0
+
+
 # ---- Refusals and hangs ---------------------------------------------------------------------------------------------
 
 

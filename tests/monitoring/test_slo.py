@@ -194,6 +194,21 @@ def test_limits_and_bad_requests_are_no_failures(reason: str, tmp_path: Path) ->
     assert judged.returncode == 0, judged.output
 
 
+def test_what_belongs_to_no_pool_is_no_model(tmp_path: Path) -> None:
+    """An engine that is gone for good, or a model that nobody serves: of which objective would they be?"""
+    judged = judge_values(
+        availability(),
+        tmp_path,
+        {
+            ENDED % "success": "0+48x40", ENDED % "failure": "0+16x40",
+            (ENDED % "failure").replace('pool="m"', 'pool=""'): "0+64x40",
+            (REFUSED % "no_healthy_upstream").replace('pool="m"', 'pool=""'): "0+64x40",
+        },
+        {"slo:errors:ratio_rate5m": {OF_M: 0.25}},
+    )  # fmt: skip
+    assert judged.returncode == 0, judged.output
+
+
 def test_a_full_outage_of_one_of_two_models_burns(tmp_path: Path) -> None:
     """Its engines are gone, and the gateway refuses; the other model is well."""
     groups = [*only_slo(DEFAULT, "availability"), *(g for g in all_groups(DEFAULT) if g.name == "sre-slo")]
