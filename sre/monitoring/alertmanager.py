@@ -30,6 +30,9 @@ QUIET_RECEIVER = "sre-quiet"
 PIPELINE_RECEIVER = "sre-pipeline"
 """Gets what proves that alerts get through: the heartbeat, and canaries."""
 GROUP_BY = ("alertname", "dimension", MODEL_NAME)
+GROUP_BY_OF_OBJECTIVES = ("dimension", SLO, MODEL_NAME)
+"""Without the alert's name: one fault burns over 1 h and over 6 h, and the slow alert is still there when the fast one
+has ended. Both are one notification, which is resolved once."""
 
 HOST_DOWN = "ResourceExporterDown"
 ENGINE_DOWN = "VllmEngineDown"
@@ -147,6 +150,15 @@ INHIBITIONS: tuple[Inhibition, ...] = (
 )
 
 
+def _of_objectives(receiver: str) -> dict[str, Any]:
+    """Takes the timing of the route it stands in."""
+    return {
+        "matchers": [str(_is("dimension", Dimension.SLO.value)), *map(str, _set(SLO))],
+        "receiver": receiver,
+        "group_by": list(GROUP_BY_OF_OBJECTIVES),
+    }
+
+
 def configuration(settings: MonitoringSettings) -> dict[str, Any]:
     """The configuration as a document."""
     webhook = {
@@ -189,8 +201,13 @@ def configuration(settings: MonitoringSettings) -> dict[str, Any]:
                     "group_wait": "10s",
                     "group_interval": "1m",
                     "repeat_interval": "1h",
+                    "routes": [_of_objectives(PAGE_RECEIVER)],
                 },
-                {"matchers": [str(_is("severity", Severity.TICKET.value))], "receiver": TICKET_RECEIVER},
+                {
+                    "matchers": [str(_is("severity", Severity.TICKET.value))],
+                    "receiver": TICKET_RECEIVER,
+                    "routes": [_of_objectives(TICKET_RECEIVER)],
+                },
                 {"matchers": [str(_is("severity", Severity.INFO.value))], "receiver": QUIET_RECEIVER},
             ],
         },

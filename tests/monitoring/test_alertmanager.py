@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -111,6 +113,8 @@ def test_amtool_refuses_a_broken_configuration(config_file: Path) -> None:
     [
         (["severity=page"], "sre-page"),
         (["severity=ticket"], "sre-ticket"),
+        (["severity=page", "dimension=slo", "slo=ttft"], "sre-page"),
+        (["severity=ticket", "dimension=slo", "slo=ttft"], "sre-ticket"),
         (["severity=info"], "sre-quiet"),
         (["alertname=Theirs"], "sre-ticket"),
         (["alertname=SreWatchdog", "severity=info"], "sre-pipeline"),
@@ -120,6 +124,31 @@ def test_amtool_refuses_a_broken_configuration(config_file: Path) -> None:
 def test_severity_chooses_the_receiver(config_file: Path, given: list[str], receiver: str) -> None:
     done = amtool("config", "routes", "test", f"--config.file={config_file}", f"--verify.receivers={receiver}", *given)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_fast_and_slow_burn_of_one_objective_are_one_notification() -> None:
+    """By what Alertmanager groups by: the values of these labels."""
+
+    def group(alert: Alert) -> tuple[str, ...]:
+        given = {**dict.fromkeys(alert.expr.labels, "any"), "alertname": alert.name, **alert_labels(alert)}
+        route: dict[str, Any] | None = configuration(SETTINGS)["route"]
+        timing: dict[str, Any] = {}
+        while route is not None:
+            timing |= {key: route[key] for key in ("receiver", "group_by", "group_wait") if key in route}
+            matching = (child for child in route.get("routes", ()) if fits(child["matchers"], given))
+            route = next(matching, None)
+        return (timing["receiver"], timing["group_wait"], *(given.get(label, "") for label in timing["group_by"]))
+
+    def fits(matchers: list[str], given: dict[str, str]) -> bool:
+        found = (re.fullmatch(r'(\w+)(=~|=)"(.*)"', matcher) for matcher in matchers)
+        return all(one is not None and Matcher(one[1], one[2], one[3]).holds(given) for one in found)
+
+    burns = {alert.name: group(alert) for alert in ALERTS if "Burn" in alert.name}
+    assert burns["SloTtftBurn1h"] == burns["SloTtftBurn6h"] == ("sre-page", "10s", "slo", "ttft", "any")
+    assert burns["SloTtftBurn1d"] == burns["SloTtftBurn3d"] == ("sre-ticket", "30s", "slo", "ttft", "any")
+    assert len({burns["SloTtftBurn1h"], burns["SloE2eBurn1h"], burns["SloAvailabilityBurn1h"]}) == 3
+    others = [group(alert) for alert in ALERTS if "Burn" not in alert.name]
+    assert len(set(others)) == len(others)
 
 
 def test_receivers_are_our_webhook_with_its_token_and_no_limit() -> None:
