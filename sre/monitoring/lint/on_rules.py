@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from sre.metrics.types import Version
-from sre.monitoring.levels import LEVELS
+from sre.monitoring.levels import LEVELS, SLO
 from sre.monitoring.lint import template
 from sre.monitoring.lint.labels import Labels
 from sre.monitoring.lint.report import Report
@@ -230,13 +230,26 @@ def check_runbook(rule: Rule, labels: Labels | None, report: Report) -> None:
 # ---- Records between rules ------------------------------------------------------------------------------------------
 
 
+_SLO_METRICS = frozenset(
+    {"errors", "events", "objective", "error_budget", "current_burn_rate", "period_burn_rate",
+     "period_error_budget_remaining"}
+)  # fmt: skip
+"""What we record of objectives. Sloth has the level ``slo``, too, with some of these names and labels of its own."""
+
+
+def _of_another_slo(level: str, metric: str, has: Iterable[str]) -> bool:
+    return level == SLO and (metric not in _SLO_METRICS or any(label.startswith("sloth_") for label in has))
+
+
 def check_level(rule: Rule, labels: Labels, report: Report) -> None:
     """A record's level against the labels of its expression."""
     name = rule.name.value
     if name.count(":") != 2 or labels.may is None or not labels.closed:
         return
-    level = name.split(":", 1)[0]
+    level, metric, _ = name.split(":")
     has = labels.may | rule.labels.keys()
+    if _of_another_slo(level, metric, has):
+        return
     expected = LEVELS.get(level)
     if not labels.may and rule.labels and not has & set(expected or ()):
         return  # what it is of stands in labels of its own: sloth's "slo"

@@ -298,3 +298,10 @@ def test_labels_of_a_group_are_those_of_its_rules() -> None:
 def test_a_level_of_somebody_else_is_not_judged() -> None:
     sloth = "groups: [{name: a, rules: [{record: 'slo:sli_error:ratio_rate5m', expr: '%s', labels: {sloth_slo: x}}]}]"
     assert lint(sloth % "sum(rate(a_total[5m])) / (sum(rate(b_total[5m])) > 0)", "rules.yml") == []
+    only = LintOptions(only=frozenset({"rule/record-level"}))
+    month = sloth.replace("rate5m", "rate30d") % "sum by (sloth_id) (sum_over_time(slo:sli_error:ratio_rate5m[30d]))"
+    assert lint(month, "rules.yml", only) == []
+    objective = sloth.replace("sli_error:ratio_rate5m", "objective:ratio") % "max by (sloth_id) (foreign)"
+    assert lint(objective, "rules.yml", only) == []
+    ours = "groups: [{name: a, rules: [{record: 'slo:errors:ratio_rate5m', expr: 'max by (pool) (foreign)'}]}]"
+    assert checks(lint(ours, "rules.yml", only)) == ["rule/record-level"]
