@@ -9,12 +9,14 @@ from sre.monitoring import engine_scenarios as cases
 from sre.monitoring import records_engine
 from sre.monitoring.engine_scenarios import ENGINE_LABELS, STEP_SECONDS, THE_ENGINE, engine_series
 from sre.monitoring.model import Alert, Dimension, Input, Missing, Rising, Scenario, Severity, Steady
-from sre.monitoring.promql import Selection, both, compare, number, over_time
+from sre.monitoring.promql import Selection, both, compare, less_than, number, over_time, scaled
 from sre.monitoring.recorded import Recorded
 from sre.settings.monitoring import MonitoringSettings
 
 LEAST_REQUESTS_PER_SECOND = 0.1
 """30 in five minutes: of fewer the 99th percentile is the slowest one."""
+SOON_SECONDS = 7200
+"""A queue that is empty after that, if it goes on so, shrinks."""
 LEAST_PROMPT_TOKENS_PER_SECOND = 100.0
 """Below that a hit ratio says nothing."""
 
@@ -86,9 +88,11 @@ def _queue_growing(selection: Selection, settings: MonitoringSettings, recorded:
     if waiting is None:
         return None
     threshold = settings.thresholds.requests_waiting
+    # Not "deriv >= 0": a plateau that wavers would start anew with each dip.
+    gone_soon = scaled(over_time("deriv", waiting, "15m"), -SOON_SECONDS, waiting.unit)
     return _alert(
         name="VllmQueueGrowing",
-        expr=both(compare(waiting, ">", threshold), compare(over_time("deriv", waiting, "15m"), ">=", 0)),
+        expr=both(compare(waiting, ">", threshold), less_than(gone_soon, waiting)),
         for_="10m",
         severity=Severity.TICKET,
         summary=f"the queue of {THE_ENGINE} stays beyond {number(threshold)} requests, and does not shrink",

@@ -227,10 +227,11 @@ def growing() -> str:
     )
 
 
-def test_a_long_queue_that_stands_still_is_told(tmp_path: Path) -> None:
-    firing("VllmQueueGrowing", tmp_path, {WAITING % "a": "500x240"}, [growing()], at="50m")
+@pytest.mark.parametrize("waiting", ["500x240", "480+2x20 520-2x20 " * 6], ids=["flat", "wavering"])
+def test_a_long_queue_that_stands_still_is_told(waiting: str, tmp_path: Path) -> None:
+    firing("VllmQueueGrowing", tmp_path, {WAITING % "a": waiting}, [growing()], at="50m")
 
 
-@pytest.mark.parametrize("waiting", ["10x240", "500-1x240"])
+@pytest.mark.parametrize("waiting", ["10x240", "900-3x240"])
 def test_a_short_queue_or_one_that_shrinks_is_not(waiting: str, tmp_path: Path) -> None:
     firing("VllmQueueGrowing", tmp_path, {WAITING % "a": waiting}, [], at="50m")
