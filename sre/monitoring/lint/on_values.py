@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from operator import eq, ge, gt, le, lt, ne
 
 from sre.metrics.types import Kind, Metric, Unit
 from sre.monitoring.lint.known import SampleType
@@ -24,6 +26,7 @@ _SCALES: Mapping[Unit, str] = {
 }  # fmt: skip
 """Units that measure one thing on different scales: a quotient or a comparison is off by the factor between them."""
 _MIXABLE = frozenset({Unit.ONE, Unit.STATE})
+_QUANTILE_NAME = re.compile(r":p\d{2,3}(_|$)")
 _MAY_BE_ZERO = ("container_spec_memory_limit_bytes", "container_spec_cpu_quota")
 _TRAFFIC_UNITS = frozenset({Unit.REQUESTS, Unit.TOKENS})
 
@@ -38,6 +41,8 @@ def check(subject: Subject) -> None:
             case Binary(operator="/"):
                 _division(subject, index, node)
                 _scales(subject, node)
+            case Binary(operator="and"):
+                _contradiction(subject, node)
             case Binary(operator="+" | "-" | "or"):
                 _mix(subject, node)
             case Aggregate():
@@ -128,6 +133,30 @@ def _unit(subject: Subject, quantity: Quantity, operator: str, value: float, nee
     if hint:
         subject.note("expression/unit", hint, needle)
     return bool(hint)
+
+
+def _contradiction(subject: Subject, node: Binary) -> None:
+    """``x == 0 and x == 1``: no value of the same series is both."""
+    left, right = comparison(node.left), comparison(node.right)
+    if left is None or right is None or node.matching is not None or not _same_series(left[0], right[0]):
+        return
+    first, second = sorted((left[2], right[2]))
+    # Between and beyond the two numbers nothing changes: one value of each piece stands for all.
+    pieces = (first - 1, first, (first + second) / 2, second, second + 1)
+    if not any(all(_HOLDS[operator](value, threshold) for _, operator, threshold in (left, right)) for value in pieces):
+        both = f"{left[1]} {number(left[2])} and {right[1]} {number(right[2])}"
+        subject.note("expression/impossible", f"{both} never hold together of one series", "and")
+
+
+def _same_series(one: Node, other: Node) -> bool:
+    return (
+        isinstance(one, Selector)
+        and isinstance(other, Selector)
+        and (one.name, set(one.matchers), one.offset_seconds) == (other.name, set(other.matchers), other.offset_seconds)
+    )
+
+
+_HOLDS = {"==": eq, "!=": ne, ">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 # ---- Bucket edges ---------------------------------------------------------------------------------------------------
@@ -223,10 +252,19 @@ def _aggregation(subject: Subject, node: Aggregate) -> None:
     if node.operator not in ("sum", "avg"):
         return
     quantity = subject.tools.quantities.of(node.expr)
-    if quantity.quantile_of is not None:
+    if quantity.quantile_of is not None or _named_quantile(subject, node.expr):
         subject.note("expression/quantile-aggregated", f"{node.operator} of quantiles", node.operator)
     elif node.operator == "sum" and quantity.unit in _UNSUMMABLE and not _is_condition(node.expr):
         subject.note("expression/ratio-summed", f"sum of a {quantity.unit.value}", "sum")
+
+
+def _named_quantile(subject: Subject, node: Node) -> bool:
+    """A record that no linted file defines, called a quantile: ``model:vllm_e2e_seconds:p99_rate5m``."""
+    return (
+        isinstance(node, Selector)
+        and node.name not in subject.tools.names.records
+        and _QUANTILE_NAME.search(node.name) is not None
+    )
 
 
 def _division(subject: Subject, index: int, node: Binary) -> None:

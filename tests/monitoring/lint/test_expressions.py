@@ -43,6 +43,9 @@ def test_nothing_is_found_in(expr: str) -> None:
     [
         ("up{job='a',job='b'} == 0", "expression/impossible"),
         ("up == 2", "expression/impossible"),
+        ('up{job="a"} == 0 and up{job="a"} == 1', "expression/impossible"),
+        ("foreign > 5 and 3 >= foreign", "expression/impossible"),
+        ("avg(model:vllm_e2e_seconds:p99_rate5m) > 1", "expression/quantile-aggregated"),
         ("rate(foreign_total[5m]) < 0", "expression/impossible"),
         ("absent(up{job='x'}) == 0", "expression/impossible"),
         ("histogram_quantile(99, sum by (le) (rate(x_bucket[5m]))) > 1", "expression/impossible"),
@@ -305,3 +308,18 @@ def test_a_level_of_somebody_else_is_not_judged() -> None:
     assert lint(objective, "rules.yml", only) == []
     ours = "groups: [{name: a, rules: [{record: 'slo:errors:ratio_rate5m', expr: 'max by (pool) (foreign)'}]}]"
     assert checks(lint(ours, "rules.yml", only)) == ["rule/record-level"]
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "foreign > 3 and foreign < 5",
+        "foreign >= 3 and foreign <= 3",
+        "foreign != 3 and foreign > 2",
+        'foreign{job="a"} == 0 and on () foreign{job="b"} == 1',
+        "foreign == 0 and on () foreign == 1",
+        "foreign == 0 and foreign offset 5m == 1",
+    ],
+)
+def test_conditions_that_can_hold_together_are_left_alone(expr: str) -> None:
+    assert alert(expr, LintOptions(only=frozenset({"expression/impossible"}))) == []
