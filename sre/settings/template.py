@@ -90,6 +90,10 @@ notify:
   #   - {name: sms, kind: sms, url: "file:/etc/sre/sms-url", severities: [page], fallback: mail}
   #   - {name: pager, kind: pagerduty, url: "env:SRE_PAGERDUTY_URL"}
   # templates: {title: /etc/sre/title.txt}   # files with ${placeholders}: sms, title, text, html
+  # fallback_after_attempts: 3    # what is refused for good goes to the channel's fallback at once
+  # escalation: {after_seconds: 900, repeat_seconds: 900, max_levels: 3, channels: [pager]}   # until: sre incident ack
+  # quiet_hours: {start: "22:00", end: "07:00", timezone: UTC, severities: [ticket, info]}    # a page never waits
+  # storm: {max_messages: 20, window_seconds: 600}   # of one channel; what is more becomes one message
   # initial_backoff_seconds: 5.0
 
 webhook:                          # where Alertmanager posts; `sre rules generate --format alertmanager` points there

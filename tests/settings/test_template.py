@@ -9,6 +9,7 @@ import yaml
 
 from sre.settings.load import parse_settings
 from sre.settings.models import Root
+from sre.settings.notify import EscalationSettings, QuietHoursSettings
 from sre.settings.template import EngineKind, template
 
 KINDS: tuple[EngineKind, ...] = ("sim", "vllm", "external")
@@ -47,6 +48,9 @@ def test_uncommented_template_is_valid_and_its_values_are_the_defaults(kind: Eng
         k: v for k, v in plain_engine.items() if k not in OPTIONAL_WITHOUT_DEFAULT
     }
     assert [channel.kind for channel in root.notify.channels] == ["email", "sms", "pagerduty"]
+    assert root.notify.storm == plain.notify.storm
+    assert root.notify.quiet_hours == QuietHoursSettings()
+    assert root.notify.escalation == EscalationSettings(channels=("pager",))
 
 
 def test_uncommenting_reaches_the_hidden_settings() -> None:
