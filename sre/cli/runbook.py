@@ -104,6 +104,8 @@ def _facts(alert: Alert | None) -> dict[str, str | None]:
 
 def plain_template(text: str) -> str:
     """An annotation as people write it: ``$node`` for ``{{ $labels.node }}``, ``$value`` for the value."""
+    # What stands there if a label does, stands there: its name says as much.
+    text = re.sub(r"\{\{ *(?:if \$labels\.\w+|end) *\}\}", "", text)
     text = re.sub(r"\{\{ *\$labels\.(\w+)[^}]*\}\}", r"$\1", text)
     return re.sub(r"\{\{ *\$value[^}]*\}\}", "$value", text)
 

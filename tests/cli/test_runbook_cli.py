@@ -32,6 +32,7 @@ def test_list_names_every_alert_once_with_what_it_says(run_sre: RunSre) -> None:
     assert sorted(line.split()[0] for line in lines) == sorted(page.stem for page in (ROOT / "runbooks").glob("*.md"))
     width = max(len(line.split()[0]) for line in lines)
     assert f"{'SreRuleBlind':<{width}}  ticket  resource  Rule $rule does not see $target." in lines
+    assert f"{'SreGuardDown':<{width}}  page    resource  The guard $instance does not answer." in lines
     assert "{{" not in ran.out
 
 
