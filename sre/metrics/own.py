@@ -186,7 +186,11 @@ CANARY_FIRST_TOKEN_SECONDS = _own(
 GPU_LABELS = (GPU, UUID, SOURCE, INJECTED)
 """``source`` is nvml or sim; ``injected`` is "true" while a chaos fault changes what is read."""
 ALERTED_XIDS = (13, 31, 43, 48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 123, 136, 140, 145, 149, 154)
-"""XIDs of the application (13, 31, 43) and of the card; of others, which are tickets, those often met. A counter born at 1 has no increase: they are born at 0."""
+"""
+XIDs of the application (13, 31, 43) and of the card; of others, which are tickets, those often met.
+
+A counter born at 1 has no increase: they are born at 0.
+"""
 GPUS = _own(
     "sre_gpus", Kind.GAUGE, "GPUs that answered the last read; no series while the reader does not answer.",
     optional=True,
