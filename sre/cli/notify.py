@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -148,7 +148,7 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
         app.note(f"the newest {limit} are listed; more with --limit")
     dead = [row.id for row in rows if row.state is OutboxState.DEAD]
     if dead:
-        app.note(f"{len(dead)} dead: send again with sre notify outbox retry ID, or give up with … drop ID")
+        app.note(f"{len(dead)} dead: send again with sre notify outbox retry ID or --all-dead, or give up with … drop")
     return ExitCode.NO if dead else ExitCode.OK
 
 
@@ -175,31 +175,54 @@ def show(app: App, message_id: int, output: str) -> int:
     return ExitCode.OK
 
 
-@outbox.command()
-@click.argument("message_id", type=int)
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
-@pass_app
-def retry(app: App, message_id: int, dry_run: bool) -> int:
-    """Send a waiting or dead message now, with all its tries again."""
-    return _change(app, message_id, "retry", dry_run=dry_run)
+ONE_OR_ALL_DEAD = (
+    click.argument("message_id", type=int, required=False),
+    click.option("--all-dead", is_flag=True, help="All that are given up, instead of one."),
+    click.option("--channel", metavar="NAME", help="With --all-dead: only of this channel."),
+    click.option("--dry-run", is_flag=True, help="Only say whether it could be done."),
+)
+
+
+def _one_or_all_dead(command: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(ONE_OR_ALL_DEAD):
+        command = option(command)
+    return command
 
 
 @outbox.command()
-@click.argument("message_id", type=int)
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@_one_or_all_dead
 @pass_app
-def drop(app: App, message_id: int, dry_run: bool) -> int:
+def retry(app: App, message_id: int | None, all_dead: bool, channel: str | None, dry_run: bool) -> int:
+    """Send a waiting or dead message now, with all its tries again; quiet hours and storms do not hold it."""
+    return _change(app, message_id, "retry", all_dead=all_dead, channel=channel, dry_run=dry_run)
+
+
+@outbox.command()
+@_one_or_all_dead
+@pass_app
+def drop(app: App, message_id: int | None, all_dead: bool, channel: str | None, dry_run: bool) -> int:
     """Give a waiting or dead message up for good; it stays on record."""
-    return _change(app, message_id, "drop", dry_run=dry_run)
+    return _change(app, message_id, "drop", all_dead=all_dead, channel=channel, dry_run=dry_run)
 
 
-def _change(app: App, message_id: int, verb: str, *, dry_run: bool) -> int:
+DONE = {"retry": "sent as soon as the guard runs", "drop": "given up"}
+
+
+def _change(app: App, message_id: int | None, verb: str, *, all_dead: bool, channel: str | None, dry_run: bool) -> int:
     from sre.actions.records import OutboxState
 
+    if (message_id is None) is not all_dead or (channel is not None and not all_dead):
+        raise click.UsageError("give either a message's id, or --all-dead (with --channel or without)")
     changeable = (OutboxState.HELD, OutboxState.PENDING, OutboxState.DEAD)
     with _desk(app) as desk:
+        if message_id is None:
+            dead = sum(load.dead for load in desk.outbox_load() if channel in (None, load.channel))
+            if not dry_run:
+                dead = desk.retry_dead(channel) if verb == "retry" else desk.drop_dead(channel)
+            app.note(f"{dead} dead messages {'could be changed: ' + verb if dry_run else f'are {DONE[verb]}'}")
+            return ExitCode.OK
         row = desk.outbox_row(message_id)
-        possible = row is not None and row.state in changeable
+        possible = row is not None and row.state in changeable and row.waits_for != "gathering"
         if possible and not dry_run:
             possible = desk.retry(message_id) if verb == "retry" else desk.drop(message_id)
     if row is None or not possible:
@@ -207,8 +230,7 @@ def _change(app: App, message_id: int, verb: str, *, dry_run: bool) -> int:
         if row is not None and row.state is OutboxState.DIGESTED:
             state = f"it is told in {row.digest}; change that one"
         raise Refused(f"outbox: message {message_id}: {state}; only held, pending and dead ones can be changed")
-    done = {"retry": "is sent as soon as the guard runs", "drop": "is given up"}[verb]
-    app.note(f"message {message_id} to {row.channel} {'could be changed: ' + verb if dry_run else done}")
+    app.note(f"message {message_id} to {row.channel} {'could be changed: ' + verb if dry_run else f'is {DONE[verb]}'}")
     return ExitCode.OK
 
 

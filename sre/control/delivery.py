@@ -22,6 +22,7 @@ from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
 from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict, backoff_seconds
 from sre.notify.policy import Dispatch, Follow, Next, after_try, is_down, policy_of
+from sre.notify.policy import too_old as why_too_old
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import ChannelSettings, NotifySettings
 
@@ -35,6 +36,9 @@ LEASE_MARGIN_SECONDS = 30.0
 
 REMEMBERED = 10_000
 """Messages delivered from memory that are known not to be sent again."""
+
+PATIENCE_SECONDS = 30.0
+"""A provider that wants to be left alone for longer does not hold up what waits for it."""
 
 MOST_UNSTORED = 1_000
 """Messages that live in memory only. More of them say nothing new, and memory is to stay bounded."""
@@ -209,9 +213,13 @@ class Delivery:
             log.warning("outbox: %d incidents were not acknowledged; more people are told", count)
 
     async def _divert(self) -> None:
-        """What waits for a channel that is down goes to its fallback, too, also what came later. Raises StateError."""
+        """
+        What waits for a channel that is down, or that wants to be left alone for long, goes to its fallback, too, also
+        what came later. Raises StateError.
+        """
+        soon = self._clock.monotonic() + PATIENCE_SECONDS
         for channel, fallback in self._policy.fallbacks.items():
-            if is_down(self._failures.get(channel, 0), self._policy):
+            if is_down(self._failures.get(channel, 0), self._policy) or self._paused.get(channel, soon) > soon:
                 reason = self.statistics[channel].last_error or "no answer"
                 await self._calls(functools.partial(self._store.divert, channel, fallback, reason))
 
@@ -266,7 +274,7 @@ class Delivery:
         if key_of(row) in self._sent_unstored:
             result, too_old = DeliveryResult(Verdict.DELIVERED), False
         elif too_old:
-            result = DeliveryResult(Verdict.IMPOSSIBLE, f"not sent: older than {self._settings.max_age_seconds:g} s")
+            result = DeliveryResult(Verdict.IMPOSSIBLE, why_too_old(self._settings.max_age_seconds))
         else:
             result = await self._try(channel, row)
         follow = self._follow(channel.name, result, attempts, too_old=too_old)
@@ -277,6 +285,14 @@ class Delivery:
             await self._write_outcomes()
         except StateError as error:
             self._store_fails(error)
+            # The store cannot queue it for the fallback now. Should it do so later, its row is known as delivered.
+            self._fall_back(follow, OutboxMessage(row.message, row.channel, row.level))
+
+    def _fall_back(self, follow: Follow, message: OutboxMessage) -> None:
+        """Tell the fallback from memory."""
+        fallback = self._policy.fallbacks.get(message.channel) if follow.fallback else None
+        if fallback is not None:
+            self.send_unstored([replace(message, channel=fallback)])
 
     def _follow(self, channel: str, result: DeliveryResult, attempts: int, *, too_old: bool = False) -> Follow:
         """What follows a try; remembers how the channel does."""
@@ -346,9 +362,7 @@ class Delivery:
         if follow.next is not Next.REPEAT:
             self.statistics[channel.name].dead += follow.next is Next.GIVE_UP
             self._unstored.pop(key, None)
-        fallback = self._policy.fallbacks.get(channel.name) if follow.fallback else None
-        if fallback is not None:
-            self.send_unstored([replace(item.message, channel=fallback)])
+        self._fall_back(follow, item.message)
 
     async def _try(self, channel: ChannelSettings, row: OutboxRow) -> DeliveryResult:
         """Render and send once; count it. Never raises but CancelledError."""

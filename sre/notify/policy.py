@@ -58,6 +58,8 @@ class Dispatch:
 
     storm: Storm = NO_STORMS
     quiet_hours: QuietHours | None = None
+    max_age_seconds: float = math.inf
+    """What is older is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def policy_of(settings: NotifySettings) -> Policy:
         dispatch=Dispatch(
             NO_STORMS if storm is None else Storm(storm.max_messages, storm.window_seconds),
             None if hours is None else quiet_hours_of(hours),
+            settings.max_age_seconds,
         ),
         escalation=None if settings.escalation is None else escalation_of(settings.escalation),
         fallbacks={c.name: c.fallback for c in settings.channels if c.fallback is not None},
@@ -87,6 +90,11 @@ def policy_of(settings: NotifySettings) -> Policy:
         max_attempts=settings.max_attempts,
         max_backoff_seconds=settings.max_backoff_seconds,
     )
+
+
+def too_old(max_age_seconds: float) -> str:
+    """Return why a message was not sent."""
+    return f"not sent: older than {max_age_seconds:g} s"
 
 
 def quiet_ranks(hours: QuietHours | None, wall: float) -> frozenset[int]:

@@ -210,3 +210,21 @@ def test_the_newest_are_listed_and_more_are_said(paths: StatePaths, capsys: pyte
     assert sre(paths, "notify", "outbox", "list", "--incident", "alert-0", "-o", "json") == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["incident_id"], one["waits_for"], one["digest"]) == ("alert-0", None, None)
+
+
+def test_all_that_is_dead_at_once(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    with store_of(paths) as store:
+        store.commit(state=None, outbox=[post(c, incident=f"alert-{n}") for n in range(2) for c in ("mail", "sms")])
+        for row_id in range(1, 5):
+            store.mark_dead(row_id, owner="o", error="535")
+    outbox = ("notify", "outbox")
+    assert sre(paths, *outbox, "retry", "--all-dead", "--channel", "mail", "--dry-run") == 0
+    assert capsys.readouterr().err == "2 dead messages could be changed: retry\n"
+    assert sre(paths, *outbox, "retry", "--all-dead", "--channel", "mail") == 0
+    assert capsys.readouterr().err == "2 dead messages are sent as soon as the guard runs\n"
+    assert sre(paths, *outbox, "drop", "--all-dead") == 0
+    assert capsys.readouterr().err == "2 dead messages are given up\n"
+    assert sre(paths, *outbox, "list") == 0
+    for wrong in (("retry",), ("drop", "1", "--all-dead"), ("retry", "1", "--channel", "mail")):
+        assert sre(paths, *outbox, *wrong) == 2
+        assert "give either a message's id, or --all-dead" in capsys.readouterr().err

@@ -169,7 +169,7 @@ def test_outbox(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
         f"    2  2027-01-15 08:00:00  dead            1  mail              open       {ID}\n"
         "       550 no such user\n"
     )
-    assert captured.err == "1 dead: send again with sre notify outbox retry ID, or give up with … drop ID\n"
+    assert captured.err == "1 dead: send again with sre notify outbox retry ID or --all-dead, or give up with … drop\n"
     assert sre(hang, "notify", "outbox", "show", "2") == 0
     assert "no step for 3.1 s" in capsys.readouterr().out
     assert sre(hang, "notify", "outbox", "retry", "2", "--dry-run") == 0

@@ -432,17 +432,18 @@ async def test_a_second_page_does_not_wait_for_failures_of_its_own(
         await wait_until_async(lambda: provider.accepted == ["sms"] * 3)
 
 
-async def test_a_throttled_channel_is_left_alone_and_its_long_wait_holds_no_page(
+async def test_a_throttled_channel_is_left_alone_and_holds_no_page(
     store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
 ) -> None:
-    throttled = DeliveryResult(Verdict.FAILED, "429", retry_after_seconds=5000.0, cause=Cause.THROTTLED)
-    provider.answers["mail"] = [throttled]
+    provider.answers["mail"] = [
+        DeliveryResult(Verdict.FAILED, "429", retry_after_seconds=5000.0, cause=Cause.THROTTLED)
+    ]
     store.commit(state=None, outbox=[post(), post(incident="behind")])
     began = clock.monotonic()
     async with running(store, provider, clock, CHAIN):
-        await wait_until_async(lambda: provider.accepted == ["sms", "mail"])
+        await wait_until_async(lambda: provider.accepted == ["sms", "sms", "mail"])
         assert clock.monotonic() - began >= 295, "what waits behind it is tried after max_backoff_seconds"
-    assert [name for name, _ in provider.began] == ["mail", "sms", "mail"]
+    assert [name for name, _ in provider.began] == ["mail", "sms", "sms", "mail"]
 
 
 async def test_messages_in_memory_have_a_fallback_too(
@@ -455,6 +456,20 @@ async def test_messages_in_memory_have_a_fallback_too(
     await wait_until_async(lambda: provider.accepted == ["sms"])
     await delivery.stop()
     await task
+
+
+async def test_on_a_full_disk_the_fallback_is_told_from_memory_and_once(
+    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
+) -> None:
+    provider.answers["mail"] = [REJECTED]
+    store.commit(state=None, outbox=[post()])
+    make_room = fill(store)
+    async with running(store, provider, clock, CHAIN):
+        await wait_until_async(lambda: provider.accepted == ["sms"])
+        make_room()
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+    assert count(store, OutboxState.DEAD) == 1
+    assert [name for name, _ in provider.began] == ["mail", "sms"]
 
 
 async def test_messages_in_memory_are_bounded(provider: Provider, clock: ManualClock) -> None:

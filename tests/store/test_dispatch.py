@@ -561,3 +561,43 @@ def test_an_acknowledged_digest_stands_for_its_incidents(store: GuardStore) -> N
     assert found.outcome is AckOutcome.ACKNOWLEDGED
     assert found.incidents == tuple(f"i{n}" for n in range(3, 9))
     assert store.unacknowledged() == {"page": 3}
+
+
+def test_what_is_too_old_goes_into_no_digest_and_shows(store: GuardStore, clock: ManualClock) -> None:
+    strict = Dispatch(Storm(3, 100.0), max_age_seconds=3600)
+    store.commit(state=None, outbox=[post(incident=f"old{n}") for n in range(30)])
+    clock.advance(3601)
+    store.commit(state=None, outbox=[post(incident=f"new{n}") for n in range(9)])
+    assert told(send(store, strict)) == ["open new0", "open new1", "open new2", "digest"]
+    dead = store.outbox(states=[OutboxState.DEAD])
+    assert [row.message.incident_id for row in dead] == [f"old{n}" for n in range(30)]
+    assert {row.last_error for row in dead} == {"not sent: older than 3600 s"}
+
+
+def test_of_a_digest_that_a_person_dropped_no_end_is_told(store: GuardStore, clock: ManualClock) -> None:
+    store.commit(state=None, outbox=[post(incident=f"i{n}") for n in range(6)])
+    digest = [take(store) for _ in range(4)][-1]
+    assert digest is not None
+    assert store.mark_dead(digest.id, owner="me", error="550")
+    with OutboxDesk.open(store.path, clock=clock, boot_id="boot-1") as desk:
+        assert desk.drop(digest.id)
+    store.commit(state=None, outbox=[post(incident=f"i{n}", event="resolve") for n in (3, 4, 5)])
+    assert send(store) == []
+
+
+def test_a_person_revives_and_drops_all_that_is_dead(store: GuardStore, clock: ManualClock) -> None:
+    store.commit(state=None, outbox=[post(c, incident=f"i{n}") for n in range(3) for c in ("mail", "sms")])
+    for channel in ("mail", "sms"):
+        for _ in range(3):
+            row = take(store, Dispatch(), channel)
+            assert row is not None
+            assert store.mark_dead(row.id, owner="me", error="535")
+    with OutboxDesk.open(store.path, clock=clock, boot_id="boot-1") as desk:
+        assert desk.retry_dead("mail") == 3
+        assert desk.retry_dead("mail") == 0
+        assert desk.drop_dead() == 3
+    assert told(send(store, Dispatch(Storm(1, 1e6)))) == ["open i0", "open i1", "open i2"], "no limit holds them"
+    assert [(e.entry.target, e.entry.reason, e.entry.data["dead"]) for e in store.journal()] == [
+        ("mail", "outbox_retry", 3),
+        ("outbox", "outbox_drop", 3),
+    ]

@@ -46,6 +46,27 @@ class OutboxDesk(Writing):
             self._note(connection, row_id, "outbox_drop", done)
         return done
 
+    def retry_dead(self, channel: str | None = None) -> int:
+        """``retry`` all that are given up (for ``channel``; None: for any); return how many."""
+        with self._transaction() as connection:
+            rows = outbox_table.dead(connection, channel)
+            count = sum(outbox_table.retry(connection, row_id, self._now()) for row_id in rows)
+            self._note_all(connection, channel, "outbox_retry", count)
+        return count
+
+    def drop_dead(self, channel: str | None = None) -> int:
+        """``drop`` all that are given up (for ``channel``; None: for any); return how many."""
+        with self._transaction() as connection:
+            count = sum(outbox_table.drop(connection, row_id) for row_id in outbox_table.dead(connection, channel))
+            self._note_all(connection, channel, "outbox_drop", count)
+        return count
+
+    def _note_all(self, connection: sqlite3.Connection, channel: str | None, reason: str, count: int) -> None:
+        if count:
+            data: dict[str, object] = {"dead": count, "uid": os.getuid()}
+            entry = self._entry("override", channel or "outbox", reason, data)
+            journal_table.append(connection, [entry], self._boot_id)
+
     def _note(self, connection: sqlite3.Connection, row_id: int, reason: str, done: bool) -> None:
         if not done:
             return

@@ -52,7 +52,7 @@ def begin(connection: sqlite3.Connection, channel: str, why: Why, now: Now) -> D
     found = connection.execute(
         "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, waits_for, boot_id,"
         " due_at, created_wall, created_at, created_boot, slot, is_digest)"
-        " VALUES (?, 'digest', ?, 0, ?, ?, ?, 'held', 'gathering', ?, ?, ?, ?, ?, 1, 1) RETURNING id",
+        " VALUES (?, 'digest', ?, 0, ?, ?, ?, 'held', 'gathering', ?, ?, ?, ?, ?, 1, 1)",
         (
             message.incident_id,
             channel,
@@ -65,8 +65,8 @@ def begin(connection: sqlite3.Connection, channel: str, why: Why, now: Now) -> D
             now.monotonic,
             now.boot_id,
         ),
-    ).fetchall()
-    return Digest(found[0][0], why, now.wall)
+    ).lastrowid
+    return Digest(int(found or 0), why, now.wall)
 
 
 def gather(connection: sqlite3.Connection, digest: Digest, which: str, now: Now, exclude: Collection[int]) -> bool:
@@ -78,13 +78,12 @@ def gather(connection: sqlite3.Connection, digest: Digest, which: str, now: Now,
     channel = connection.execute("SELECT channel FROM outbox WHERE id = ?", (digest.id,)).fetchone()[0]
     taken = connection.execute(
         "UPDATE outbox SET state = 'digested', digest_id = :digest WHERE id IN (SELECT id FROM outbox WHERE"
-        f" {which} AND id < :digest AND id NOT IN (SELECT value FROM json_each(:exclude)) LIMIT :most)",
+        f" {which} AND id < :digest AND id NOT IN ({','.join(map(str, exclude))}) LIMIT :most)",
         {
             "digest": digest.id,
             "channel": channel,
             "boot": now.boot_id,
             "at": now.monotonic,
-            "exclude": json.dumps(list(exclude)),
             "most": GATHERED_AT_ONCE,
         },
     ).rowcount

@@ -6,7 +6,6 @@ Every question here takes as long with ten thousand rows as with ten: each has a
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -28,6 +27,7 @@ from sre.notify.policy import (
     Traffic,
     plan,
     quiet_ranks,
+    too_old,
 )
 
 AT_ONCE = ("", "quiet_hours_over")
@@ -49,6 +49,8 @@ class Choice:
 
     row: OutboxRow | None
     plan: Plan
+    oldest_seconds: float = 0.0
+    """So long the new message waits that waits longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class View:
                 "SELECT count(*), max(age) FROM (SELECT CASE WHEN created_boot = :boot THEN :at - created_at"
                 " ELSE :wall - created_wall END AS age FROM outbox WHERE channel = :channel"
                 f" AND {NEW} AND waits_for = :waits AND own_end = 0 AND rank = :rank AND {IS_DUE} AND {IN_ORDER}"
-                " AND id NOT IN (SELECT value FROM json_each(:exclude)) ORDER BY id LIMIT :most)",
+                f" AND id NOT IN ({','.join(map(str, self.exclude))}) ORDER BY id LIMIT :most)",
                 {
                     "channel": self.channel,
                     "waits": waits_for,
@@ -105,7 +107,6 @@ class View:
                     "boot": self.now.boot_id,
                     "at": self.now.monotonic,
                     "wall": self.now.wall,
-                    "exclude": json.dumps(list(self.exclude)),
                     "most": most,
                 },
             ).fetchone()
@@ -135,12 +136,14 @@ def choose(view: View, dispatch: Dispatch) -> Choice:
 
     Due is what waits no longer: a back-off, a hold or a lease that ended, or any of an earlier boot.
     """
-    found = plan(_traffic(view, dispatch), dispatch.storm)
+    traffic = _traffic(view, dispatch)
+    found = plan(traffic, dispatch.storm)
+    oldest = max(traffic.pages_waited_seconds, traffic.others_waited_seconds)
     free = [row for row in (view.again(), *view.new(own_end=True, ranks=ALL_RANKS, waits_for=AT_ONCE, limit=1)) if row]
     new = _planned(view, found.take)
     if found.take is Take.DIGEST and not any(RANKS[row.severity] == PAGE_RANK for row in free):
-        return Choice(None, found)  # it may hold pages
-    return Choice(min((*free, *new), key=_order, default=None), found)
+        return Choice(None, found, oldest)  # it may hold pages
+    return Choice(min((*free, *new), key=_order, default=None), found, oldest)
 
 
 def _order(row: OutboxRow) -> tuple[int, int]:
@@ -224,6 +227,9 @@ def take(view: View, dispatch: Dispatch) -> Taken:
     digest = digests.gathering(connection, channel)
     if digest is None:
         chosen = choose(view, dispatch)
+        if chosen.oldest_seconds > dispatch.max_age_seconds:
+            _give_up_old(view, dispatch)
+            chosen = choose(view, dispatch)
         while chosen.row is not None and resolved_opener(connection, chosen.row):
             # Its incident was resolved while a sender had it that never told how that ended.
             fold(connection, chosen.row.message.incident_id, now)
@@ -277,6 +283,23 @@ def _keep_hours(view: View) -> None:
             f" WHERE channel = ? AND {which} AND waits_for = 'quiet_hours' AND rank IN ({free})",
             (view.now.monotonic, view.now.boot_id, view.channel),
         )
+
+
+def _give_up_old(view: View, dispatch: Dispatch) -> None:
+    """What is too old goes into no digest and costs no try: it is dead, and shows as that. In a transaction."""
+    age = "CASE WHEN created_boot = ? THEN ? - created_at ELSE ? - created_wall END"
+    view.connection.execute(
+        f"UPDATE outbox INDEXED BY outbox_new SET state = 'dead', last_error = ? WHERE channel = ? AND {NEW}"
+        f" AND waits_for IN ('', 'quiet_hours_over') AND own_end IN (0, 1) AND {age} > ?",
+        (
+            too_old(dispatch.max_age_seconds),
+            view.channel,
+            view.now.boot_id,
+            view.now.monotonic,
+            view.now.wall,
+            dispatch.max_age_seconds,
+        ),
+    )
 
 
 def _hours(quiet: Collection[int]) -> tuple[str, str]:

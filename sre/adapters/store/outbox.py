@@ -115,12 +115,14 @@ def _end_in_digest(connection: sqlite3.Connection, item: OutboxMessage, digest: 
     ).rowcount
     if not queued:
         return
-    left = connection.execute(
-        "UPDATE outbox SET open_left = open_left - 1 WHERE id = ? AND open_left > 0 RETURNING open_left, payload",
-        (digest,),
-    ).fetchall()
-    if left and left[0][0] == 0:
-        over = digest_over_message(message_from_json(json.loads(left[0][1])), now.wall)
+    counted = connection.execute(
+        "UPDATE outbox SET open_left = open_left - 1 WHERE id = ? AND open_left > 0", (digest,)
+    ).rowcount
+    left, payload, state = connection.execute(
+        "SELECT open_left, payload, state FROM outbox WHERE id = ?", (digest,)
+    ).fetchone()
+    if counted and left == 0 and state != "superseded":  # a person dropped it: nobody heard of it
+        over = digest_over_message(message_from_json(json.loads(payload)), now.wall)
         enqueue(connection, [OutboxMessage(over, item.channel)], now)
 
 
@@ -195,28 +197,31 @@ def finish(
 
     The row need not be leased: a sender that could not write then tells the outcome later.
     """
-    done = connection.execute(
-        "UPDATE outbox SET state = ?, lease_owner = NULL, last_error = ?,"
-        " attempts = attempts + CASE state WHEN 'sending' THEN 0 ELSE 1 END, boot_id = ?, due_at = ?, sent_wall = ?,"
-        " begun_at = coalesce(begun_at, ?), begun_boot = coalesce(begun_boot, ?)"
-        " WHERE id = ? AND (state IN ('held', 'pending')"
-        "  OR (state = 'sending' AND (lease_owner = ? OR boot_id != ? OR due_at <= ?))) RETURNING incident_id",
-        (
-            state.value,
-            error[:LONGEST_ERROR] if error else None,
-            now.boot_id,
-            now.monotonic + retry_after_seconds,
-            now.wall if state is OutboxState.SENT else None,
-            now.monotonic,
-            now.boot_id,
-            row_id,
-            owner,
-            now.boot_id,
-            now.monotonic,
-        ),
-    ).fetchall()
+    done = bool(
+        connection.execute(
+            "UPDATE outbox SET state = ?, lease_owner = NULL, last_error = ?,"
+            " attempts = attempts + CASE state WHEN 'sending' THEN 0 ELSE 1 END, boot_id = ?, due_at = ?,"
+            " sent_wall = ?, begun_at = coalesce(begun_at, ?), begun_boot = coalesce(begun_boot, ?)"
+            " WHERE id = ? AND (state IN ('held', 'pending')"
+            "  OR (state = 'sending' AND (lease_owner = ? OR boot_id != ? OR due_at <= ?)))",
+            (
+                state.value,
+                error[:LONGEST_ERROR] if error else None,
+                now.boot_id,
+                now.monotonic + retry_after_seconds,
+                now.wall if state is OutboxState.SENT else None,
+                now.monotonic,
+                now.boot_id,
+                row_id,
+                owner,
+                now.boot_id,
+                now.monotonic,
+            ),
+        ).rowcount
+    )
     if done and state is OutboxState.PENDING:
-        fold(connection, str(done[0][0]), now)
+        name = connection.execute("SELECT incident_id FROM outbox WHERE id = ?", (row_id,)).fetchone()[0]
+        fold(connection, str(name), now)
     if done and state is OutboxState.SENT:
         # Its own channel has delivered it after all; the fallback need not, if it has not begun.
         connection.execute(
@@ -224,7 +229,7 @@ def finish(
             " WHERE fallback_of = ? AND state IN ('held', 'pending') AND begun_boot IS NULL",
             (row_id,),
         )
-    return bool(done)
+    return done
 
 
 def hush(connection: sqlite3.Connection, incident_id: str) -> int:
@@ -313,6 +318,14 @@ def retry(connection: sqlite3.Connection, row_id: int, now: Now) -> bool:
         ).rowcount
         == 1
     )
+
+
+def dead(connection: sqlite3.Connection, channel: str | None) -> list[int]:
+    """Return the messages that are given up (for ``channel``; None: for any), oldest first."""
+    rows = connection.execute(
+        "SELECT id FROM outbox WHERE state = 'dead' AND (? IS NULL OR channel = ?) ORDER BY id", (channel, channel)
+    )
+    return [int(row_id) for (row_id,) in rows]
 
 
 def drop(connection: sqlite3.Connection, row_id: int) -> bool:
