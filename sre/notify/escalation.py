@@ -13,6 +13,9 @@ from sre.settings.notify import ChannelSettings, EscalationSettings
 FIRST_LEVEL = 10
 """Level of the first such message in the outbox less one; lower levels are the guard's own escalations."""
 
+SHORT_SECONDS = 120.0
+"""What is shorter is told in seconds."""
+
 TOLD_OF_ACKNOWLEDGEMENT = frozenset({"pagerduty", "chat", "webhook"})
 """Kinds of channels on which several people, or a paging service, wait for somebody to take over."""
 
@@ -74,7 +77,8 @@ def escalation_message(opening: Message, level: int, at_wall: float) -> Message:
     """
     Return what is told at ``level`` (from 1) of an incident that began with ``opening``.
     """
-    minutes = max(0.0, at_wall - opening.at_wall) / 60.0
+    seconds = max(0.0, at_wall - opening.at_wall)
+    waited = f"{seconds:.0f} s" if seconds < SHORT_SECONDS else f"{seconds / 60:.0f} min"
     kept = [(name, value) for name, value in opening.facts if name not in (facts.NEXT, facts.SINCE)]
     return Message(
         incident_id=opening.incident_id,
@@ -82,7 +86,7 @@ def escalation_message(opening: Message, level: int, at_wall: float) -> Message:
         severity="page",
         scope=opening.scope,
         reason=opening.reason,
-        summary=f"not acknowledged for {minutes:.0f} min (level {level}): {opening.summary}",
+        summary=f"not acknowledged for {waited} (level {level}): {opening.summary}",
         at_wall=at_wall,
         facts=(
             (facts.SINCE, f"{opening.at_wall:.0f}"),

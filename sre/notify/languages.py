@@ -178,6 +178,10 @@ ZH = Words(
             re.compile(r"not acknowledged for (?P<minutes>\d+) min \(level (?P<level>\d+)\): (?P<sentence>.+)"),
             "{minutes} 分钟无人确认（第 {level} 级）：{sentence}",
         ),
+        (
+            re.compile(r"not acknowledged for (?P<seconds>\d+) s \(level (?P<level>\d+)\): (?P<sentence>.+)"),
+            "{seconds} 秒无人确认（第 {level} 级）：{sentence}",
+        ),
         (re.compile(r"acknowledged by (?P<by>[^:]+): (?P<note>.+)"), "已由 {by} 确认：{note}"),
         (re.compile(r"acknowledged by (?P<by>[^:]+)"), "已由 {by} 确认"),
         (

@@ -65,6 +65,9 @@ def test_what_is_told_names_what_to_do() -> None:
     assert len(render(message, "sms").body) <= 160
     chinese = long_text(message, None, Style("zh"))
     assert "30 分钟无人确认（第 2 级）：vllm-0 熔断：引擎挂起" in chinese
+    soon = escalation_message(HANG, 1, HANG.at_wall + 90)
+    assert soon.summary.startswith("not acknowledged for 90 s (level 1): ")
+    assert "90 秒无人确认（第 1 级）" in long_text(soon, None, Style("zh"))
 
 
 def test_an_acknowledgement_says_by_whom() -> None:
