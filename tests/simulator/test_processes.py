@@ -206,7 +206,10 @@ def test_a_stream_stands_still_while_the_core_is_stopped_and_goes_on(
         assert engine.value(vllm.GENERATION_TOKENS.sample) == tokens < 200
         os.kill(engine.core_pid, signal.SIGCONT)
         text = stream.result(20).text
-        assert text.count('"finish_reason":null') + text.count('"finish_reason":"length"') == 200
+        # A front that is behind tells of two tokens in one event, as vLLM's does: tokens are counted, not events.
+        assert engine.value(vllm.GENERATION_TOKENS.sample) == 200
+        assert 100 < text.count('"finish_reason":null') < 200
+        assert text.count('"finish_reason":"length"') == 1
         assert text.endswith("data: [DONE]\n\n")
 
 
