@@ -205,8 +205,8 @@ def test_the_policy_is_as_the_configuration_says() -> None:
     )
     found = policy_of(NotifySettings(channels=channels, storm=StormSettings(max_messages=7, window_seconds=50)))
     assert found.fallbacks == {"a": "b"}
-    assert found.dispatch == Dispatch(Storm(7, 50.0))
-    assert policy_of(NotifySettings(storm=None)).dispatch == Dispatch()
+    assert found.dispatch == Dispatch(Storm(7, 50.0), max_age_seconds=86400.0)
+    assert policy_of(NotifySettings(storm=None)).dispatch == Dispatch(NO_STORMS, max_age_seconds=86400.0)
 
 
 def test_random_orders_of_a_storm_leave_no_page_behind_tickets() -> None:
