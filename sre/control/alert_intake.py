@@ -345,10 +345,14 @@ class AlertIntake:
         if not self._trips_wait or book is None:
             return
         self._trips_wait = False
-        pending = await self._calls(book.pending_trips)
-        for one in pending:
-            if not await self._trip_one(one):
-                self._trips_wait = True
+        try:
+            pending = await self._calls(book.pending_trips)
+            for one in pending:
+                if not await self._trip_one(one):
+                    self._trips_wait = True
+        except BaseException:  # a store that cannot be had: what waits is tried again in the next turn
+            self._trips_wait = True
+            raise
 
     async def _trip_one(self, pending: PendingTrip) -> bool:
         """Return whether it is settled."""
@@ -417,8 +421,12 @@ class AlertIntake:
         if not self._files_wait or book is None:
             return
         self._files_wait = False
-        incidents = await self._calls(lambda: book.unfiled(FOLDERS_AT_ONCE))
-        if incidents:
-            await self._folders.write(incidents)
-            await self._calls(lambda: book.mark_filed(incidents))
+        try:
+            incidents = await self._calls(lambda: book.unfiled(FOLDERS_AT_ONCE))
+            if incidents:
+                await self._folders.write(incidents)
+                await self._calls(lambda: book.mark_filed(incidents))
+                self._files_wait = True
+        except BaseException:
             self._files_wait = True
+            raise

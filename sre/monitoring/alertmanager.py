@@ -29,6 +29,9 @@ QUIET_RECEIVER = "sre-quiet"
 """Has no integration: what comes here is only to be looked at."""
 PIPELINE_RECEIVER = "sre-pipeline"
 """Gets what proves that alerts get through: the heartbeat, and canaries."""
+MOST_ALERTS = 1000
+"""In one notification: more would outgrow the webhook's max_body_bytes, whose 413 Alertmanager never repeats. How many
+were left out is in the notification, and told."""
 GROUP_BY = ("alertname", "dimension", MODEL_NAME)
 GROUP_BY_OF_OBJECTIVES = ("dimension", SLO, MODEL_NAME)
 """Without the alert's name: one fault burns over 1 h and over 6 h, and the slow alert is still there when the fast one
@@ -164,7 +167,7 @@ def configuration(settings: MonitoringSettings) -> dict[str, Any]:
     webhook = {
         "url": settings.webhook_url,
         "send_resolved": True,
-        "max_alerts": 0,
+        "max_alerts": MOST_ALERTS,
         "http_config": {
             "authorization": {"type": "Bearer", "credentials_file": settings.webhook_token_file},
             # The token goes to the address above and nowhere else.

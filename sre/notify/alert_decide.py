@@ -37,7 +37,7 @@ from sre.notify.alert_records import (
     Wanted,
 )
 from sre.notify.alert_routes import RANK, Plan, Routes, Trip
-from sre.notify.alerts import Alert, Payload
+from sre.notify.alerts import NANOSECONDS, Alert, Payload
 from sre.settings.webhook import WebhookSettings
 
 CANARY_ALERT = "SreCanary"
@@ -50,6 +50,10 @@ NOTICE_ACTION = "alert_notice"
 
 SEEN_REFRESH_SECONDS = 60.0
 """A known alert that is heard of again is written only so often."""
+REORDERED_SECONDS = 120.0
+"""A firing that comes so soon after its own end was overtaken by it; later, it fires again or has never ended."""
+SAME_FIRING_SECONDS = 300
+"""A start that moves by no more is the same firing; a later one is another, and the end of the first was not heard."""
 LEVEL_WORSE = 1
 """Outbox level of "this got worse", plus its rank: the guard's own escalation is 0, those of nobody's answer are 10
 and more."""
@@ -122,6 +126,10 @@ class Decision(Draft):
         old = self._known.get(alert.key)
         if not alert.firing:
             return self._end(alert, old)
+        over = None if old is None else old.resolved_wall
+        if over is not None and self._now.wall - over > REORDERED_SECONDS:
+            # It fires again, or still: an end that was no end (a partition, a silence) keeps the first start.
+            return self._begin(alert, truncated)
         if old is not None and old.firing_wall is not None:
             self._refresh(old)
             return Verdict.DUPLICATE
@@ -151,7 +159,7 @@ class Decision(Draft):
 
     def _begin(self, alert: Alert, truncated: int) -> Verdict:
         """A firing that is new to us."""
-        succeeded = False
+        succeeded = unheard = False
         for key in sorted(self._by_fingerprint.get(alert.fingerprint, ())):
             other = self._known[key]
             if not other.open:
@@ -161,6 +169,10 @@ class Decision(Draft):
             else:
                 # Alertmanager told of the next firing without telling of the end of this one.
                 self._end_episode(other)
+                unheard = unheard or alert.starts_ns - other.starts_ns > SAME_FIRING_SECONDS * NANOSECONDS
+        if unheard:
+            # Another firing, and not this one with a start that moved: whoever was told of that one hears of this one.
+            self._close_empty()
         episode = self._episode(alert)
         if succeeded:
             self._keep(replace(episode, resolved_wall=self._now.wall))
@@ -354,6 +366,12 @@ class Decision(Draft):
     # ---- ends --------------------------------------------------------------------------------------------------------
 
     def _end(self, alert: Alert, old: Episode | None) -> Verdict:
+        if self._end_overlapping(alert):
+            self._close_empty()
+            if old is None or not old.open:
+                if old is None:
+                    self._keep(replace(self._episode(alert), firing_wall=None, resolved_wall=self._now.wall))
+                return Verdict.ENDED
         if old is not None and old.resolved_wall is not None:
             return Verdict.DUPLICATE
         if old is None or old.firing_wall is None:
@@ -363,6 +381,21 @@ class Decision(Draft):
         self._end_episode(old)
         self._close_empty()
         return Verdict.ENDED
+
+    def _end_overlapping(self, alert: Alert) -> bool:
+        """
+        End other firings of this alert that began before it ended. Alertmanager keeps one alert per fingerprint and
+        the earliest start of those its Prometheus servers name, so the start in the end may not be the one we know.
+        """
+        ends = alert.ends_ns if alert.ends_ns is not None else alert.starts_ns
+        overlapping = [
+            self._known[key]
+            for key in sorted(self._by_fingerprint.get(alert.fingerprint, ()))
+            if key != alert.key and self._known[key].open and self._known[key].starts_ns <= ends
+        ]
+        for other in overlapping:
+            self._end_episode(other)
+        return bool(overlapping)
 
     # ---- what time brings --------------------------------------------------------------------------------------------
 

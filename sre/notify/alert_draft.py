@@ -74,7 +74,8 @@ class Draft:
 
     def _by_id(self, identifier: str | None) -> AlertIncident | None:
         """The open incident of this id; None also where it is the guard's."""
-        return self._open.get(self._join_keys.get(identifier or "", ""))
+        key = self._join_keys.get(identifier or "")
+        return None if key is None else self._open.get(key)
 
     def _end_episode(self, episode: Episode) -> None:
         """The incident it belongs to has one firing less; it is closed by ``_close_empty``."""

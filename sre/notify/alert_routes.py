@@ -118,7 +118,8 @@ class Routes:
                     # Separators within a value must not make two keys one.
                     parts.append(f"{label.strip()}={value.replace('%', '%25').replace(',', '%2C')}")
                     break
-        return ",".join(parts)
+        # An alert that has none of the labels is not of one cause with all others that have none.
+        return ",".join(parts) or f"alertname={labels.get('alertname', '')}"
 
 
 def _tried(route: _Compiled, labels: Mapping[str, str], severity: Severity) -> Tried:

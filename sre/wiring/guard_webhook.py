@@ -52,7 +52,12 @@ AGAIN_SECONDS = 5.0
 
 def credentials_of(settings: WebhookSettings, environ: Mapping[str, str]) -> Credentials:
     """Return what opens the webhook. Raises ConfigError when a secret cannot be had, or there is none."""
-    token = settings.token and resolve_secret(settings.token, "webhook.token", environ)
+    token = None
+    if settings.token is not None:
+        # White space around it comes from files and manifests, and no Alertmanager sends it.
+        token = resolve_secret(settings.token, "webhook.token", environ).strip()
+        if not token:
+            raise ConfigError(["webhook.token: is nothing but white space; write a token of letters and digits"])
     basic = None
     if settings.basic_user is not None and settings.basic_password is not None:
         basic = settings.basic_user, resolve_secret(settings.basic_password, "webhook.basic_password", environ)
@@ -77,7 +82,7 @@ def webhook_secrets(settings: WebhookSettings, environ: Mapping[str, str]) -> tu
     for reference in (settings.token, settings.basic_password, settings.ack_secret):
         if reference is not None:
             with contextlib.suppress(ConfigError):
-                found.append(resolve_secret(reference, "secret", environ))
+                found.append(resolve_secret(reference, "secret", environ).strip())
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sre.actions import facts
 from sre.incidents.identity import is_incident_id
-from sre.notify.alert_decide import Decision, alert_of
+from sre.notify.alert_decide import REORDERED_SECONDS, Decision, alert_of
 from sre.notify.alert_places import guard_incident, place_of
 from sre.notify.alert_records import HEARTBEAT_KEY, Changes, GuardNow, Known, TripRefusal, Verdict, Wanted
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
@@ -91,6 +91,52 @@ def test_a_new_start_is_a_new_firing(desk: Desk) -> None:
     assert desk.events() == ["open", "resolve", "open"]
 
 
+def test_a_firing_that_comes_back_with_its_start_is_told_again(desk: Desk) -> None:
+    """A partition between Prometheus and Alertmanager, or a silence, ends what goes on firing since the same moment."""
+    desk.take(one(node="n1"))
+    desk.take(one(node="n1", status="resolved"))
+    assert desk.take(one(node="n1")) == [Verdict.DUPLICATE], "overtaken by its end"
+    desk.clock.advance(REORDERED_SECONDS + 1)
+    assert desk.take(one(node="n1")) == [Verdict.OPENED]
+    assert desk.take(one(node="n1")) == [Verdict.DUPLICATE]
+    assert desk.take(one(node="n1", status="resolved")) == [Verdict.ENDED]
+    assert desk.events() == ["open", "resolve", "open", "resolve"]
+
+
+def test_an_end_without_a_beginning_swallows_no_later_firing(desk: Desk) -> None:
+    desk.take(one(node="n1", status="resolved"))
+    desk.clock.advance(7200)
+    assert desk.take(one(node="n1")) == [Verdict.OPENED]
+    assert desk.events() == ["open"]
+
+
+def test_an_end_that_was_not_heard_swallows_no_other_firing(desk: Desk) -> None:
+    """Alertmanager tells nobody that an alert ended while it was silenced or inhibited."""
+    desk.take(one(node="n1"))
+    desk.clock.advance(23 * 3600)
+    assert desk.take(one(node="n1", starts=NOW + 23 * 3600)) == [Verdict.OPENED]
+    assert desk.events() == ["open", "resolve", "open"]
+    assert desk.book.counts() == (1, 1)
+
+
+@pytest.mark.parametrize("earlier_fires", [False, True])
+def test_an_end_with_an_earlier_start_ends_the_firing_we_know(desk: Desk, earlier_fires: bool) -> None:
+    """Two Prometheus servers name two starts; Alertmanager keeps the earlier one."""
+    desk.take(one(node="n1", starts=NOW))
+    if earlier_fires:
+        assert desk.take(one(node="n1", starts=NOW - 10)) == [Verdict.ENDED_BEFORE]
+    desk.clock.advance(60)
+    assert desk.take(one(node="n1", starts=NOW - 10, status="resolved")) == [Verdict.ENDED]
+    assert desk.events() == ["open", "resolve"]
+    assert desk.open_incidents() == 0
+
+
+def test_a_late_end_of_an_earlier_firing_leaves_the_present_one_alone(desk: Desk) -> None:
+    desk.take(one(node="n1", starts=NOW))
+    assert desk.take(one(node="n1", starts=NOW - 600, status="resolved")) == [Verdict.ENDED_UNSEEN]
+    assert desk.open_incidents() == 1
+
+
 def test_a_start_that_changed_without_an_end_goes_on_in_its_incident(desk: Desk) -> None:
     desk.take(one(node="n1"))
     assert desk.take(one(node="n1", starts=NOW + 90)) == [Verdict.JOINED]
@@ -145,6 +191,16 @@ def test_another_node_another_model_or_another_alert_is_another_incident(desk: D
 
 def test_a_separator_in_a_value_joins_nothing(desk: Desk) -> None:
     assert desk.take(one(model_name="a,node=b"), one(model_name="a", node="b")) == [Verdict.OPENED] * 2
+
+
+def test_the_end_of_what_was_only_stored_closes_nothing(tmp_path: Path) -> None:
+    with desk_of(tmp_path, WebhookSettings(incident_by=("model_name",))) as desk:
+        assert desk.take(one("Down")) == [Verdict.OPENED]
+        assert desk.take(one("Elsewhere")) == [Verdict.OPENED], "none of the labels is nothing in common"
+        desk.take(one("Note", severity="info"))
+        desk.take(one("Note", severity="info", status="resolved"))
+        assert desk.events() == ["open", "open"]
+        assert desk.open_incidents() == 2
 
 
 def test_what_is_worse_than_what_was_told_is_told(desk: Desk) -> None:

@@ -147,6 +147,10 @@ def test_messages_carry_the_link_where_both_ends_are_configured(monkeypatch: pyt
 def test_secrets_are_needed_hidden_and_long_enough() -> None:
     settings = WebhookSettings(token="env:T", public_url="https://h", ack_secret="env:S")
     assert credentials_of(settings, {"T": "tok"}).token == "tok"
+    assert credentials_of(settings, {"T": " tok\n"}).token == "tok", "Alertmanager sends no white space around it"
+    assert webhook_secrets(settings, {"T": "tok\n"}) == ("tok",)
+    with pytest.raises(ConfigError, match="nothing but white space"):
+        credentials_of(settings, {"T": " \n"})
     with pytest.raises(ConfigError, match="environment variable T"):
         credentials_of(settings, {})
     with pytest.raises(ConfigError, match="anybody could"):

@@ -226,6 +226,30 @@ async def test_a_disk_that_refuses_costs_nothing_but_time(scene: Scene) -> None:
     assert scene.intake.problem is None
 
 
+async def test_a_trip_that_waits_outlives_a_disk_that_refuses_once(scene: Scene) -> None:
+    book = scene.intake._book
+    assert book is not None
+    assert await scene.take(hung(scene)) == [Verdict.TRIPPING]
+
+    class RefusingOnce:
+        """A book that cannot be read the first time."""
+
+        refused = False
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "pending_trips" and not self.refused:
+                self.refused = True
+                raise StateError("guard state guard.db: the disk does not answer")
+            return getattr(book, name)
+
+    scene.intake._book = RefusingOnce()  # type: ignore[assignment]
+    await scene.intake.turn()
+    assert scene.world.applied is not None
+    assert scene.world.applied.pools[0].reject_percent == 0
+    await scene.intake.turn()
+    assert scene.world.applied.pools[0].reject_percent == 100
+
+
 async def test_without_a_state_everything_is_told_to_come_again(scene: Scene) -> None:
     blind = AlertIntake(
         Intake(SETTINGS, Routes(SETTINGS), everybody), None, scene.intake._hands, scene.world.clock, scene.counts,
