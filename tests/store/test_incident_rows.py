@@ -48,6 +48,15 @@ def test_an_incident_is_acknowledged_once_and_by_the_first(store: GuardStore, cl
     ]
 
 
+def test_an_acknowledged_ticket_that_becomes_a_page_waits_again(store: GuardStore, clock: ManualClock) -> None:
+    store.commit(state=None, outbox=[ticket(incident="i")])
+    store.acknowledge("i", by="alice")
+    store.commit(state=None, outbox=[post(incident="i", event="escalate")])
+    assert store.unacknowledged() == {"page": 1}
+    clock.advance(900)
+    assert store.escalate(ESCALATION) == 1
+
+
 def test_what_is_over_needs_nobody(store: GuardStore, clock: ManualClock) -> None:
     store.commit(state=None, outbox=[post(incident="i")])
     clock.advance(60)

@@ -35,7 +35,9 @@ def record(connection: sqlite3.Connection, message: Message, now: Now) -> None:
             "INSERT INTO incident (id, severity, rank, payload, opened_wall, step_at, step_boot, step_wall)"
             " VALUES (?,?,?,?,?,?,?,?)"
             " ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, rank = excluded.rank,"
-            " step_at = excluded.step_at, step_boot = excluded.step_boot, step_wall = excluded.step_wall"
+            " step_at = excluded.step_at, step_boot = excluded.step_boot, step_wall = excluded.step_wall,"
+            # Whoever acknowledged the lesser thing has not seen this one.
+            " acked_wall = NULL, acked_by = NULL, ack_note = NULL"
             " WHERE excluded.rank < rank",
             (
                 message.incident_id,
