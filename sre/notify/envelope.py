@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ def message_from_json(document: Mapping[str, Any]) -> Message:
     Raises:
         ValueError: A field is missing or of the wrong kind.
     """
+    if not isinstance(document, Mapping):
+        raise ValueError(f"not a message: {type(document).__name__}")
     try:
         return Message(
             incident_id=str(document["incident_id"]),
@@ -42,3 +45,26 @@ def message_from_json(document: Mapping[str, Any]) -> Message:
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a message: {error!r}") from error
+
+
+def message_from_text(text: str, *, name: str, severity: str, at_wall: float) -> Message:
+    """
+    Return the message that ``message_to_json`` wrote as ``text``; of text that is none, one that says so.
+
+    A page that cannot be read is still a page, and must not keep back those that can.
+
+    Args:
+        name: How a person finds it: an incident's id, or the number of a row of the outbox.
+    """
+    try:
+        return message_from_json(json.loads(text))
+    except ValueError:
+        return Message(
+            incident_id=name,
+            event="open",
+            severity=severity,
+            scope="outbox",
+            reason="unreadable",
+            summary=f"a message of {name} is damaged and cannot be read; see sre incident list",
+            at_wall=at_wall,
+        )

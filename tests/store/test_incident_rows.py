@@ -26,6 +26,23 @@ def levels(store: GuardStore) -> list[tuple[str, int]]:
     ]
 
 
+# ---- damage
+
+
+@pytest.mark.parametrize("payload", ["{", "[]", "7", "{}"])
+def test_a_damaged_row_keeps_no_other_back_and_is_told(store: GuardStore, clock: ManualClock, payload: str) -> None:
+    store.commit(state=None, outbox=[post(incident="i", channel="mail"), post(incident="j", channel="sms")])
+    with store._transaction() as connection:
+        connection.execute("UPDATE outbox SET payload = ?, opened = ? WHERE channel = 'mail'", (payload, payload))
+        connection.execute("UPDATE incident SET payload = ? WHERE id = 'i'", (payload,))
+    clock.advance(900)
+    assert store.escalate(ESCALATION) == 2
+    rows = {row.channel: row for row in store.lease(owner="me", seconds=30, channels=["mail", "sms"])}
+    assert rows["mail"].message.reason == "unreadable"
+    assert rows["sms"].message.incident_id == "j"
+    assert store.mark_sent(rows["mail"].id, owner="me")
+
+
 # ---- acknowledgement
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sre.actions.records import Acknowledgement, AckOutcome, IncidentRow
 from sre.actions.types import Message
 from sre.adapters.store.moment import Now
-from sre.notify.envelope import message_from_json, message_to_json
+from sre.notify.envelope import message_from_text, message_to_json
 from sre.notify.escalation import Escalation, Step, Unanswered, step
 from sre.notify.policy import PAGE_RANK, rank_of
 
@@ -157,12 +157,14 @@ def prune(connection: sqlite3.Connection, *, keep: int = RESOLVED_KEPT) -> int:
 
 
 def as_row(columns: Sequence[object]) -> IncidentRow:
-    """Return a row of ``COLUMNS`` as a value. Raises ValueError when it is not ours."""
+    """Return a row of ``COLUMNS`` as a value; an opening that cannot be read becomes one that says so."""
     name, severity, payload, opened_wall, resolved_wall, acked_wall, acked_by, note, level = columns
     return IncidentRow(
         id=str(name),
         severity=str(severity),
-        opening=message_from_json(json.loads(str(payload))),
+        opening=message_from_text(
+            str(payload), name=str(name), severity=str(severity), at_wall=float(str(opened_wall))
+        ),
         opened_wall=float(str(opened_wall)),
         resolved_wall=_number(resolved_wall),
         acknowledged_wall=_number(acked_wall),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from sre.actions.records import OutboxLoad, OutboxRow, OutboxState
 from sre.adapters.store.moment import Now
-from sre.notify.envelope import message_from_json
+from sre.notify.envelope import message_from_text
 from sre.notify.policy import RANKS
 
 COLUMNS = (
@@ -63,25 +63,28 @@ def load(connection: sqlite3.Connection, now: Now) -> list[OutboxLoad]:
 
 
 def as_row(columns: Sequence[object], now: Now) -> OutboxRow:
-    """Return a row of ``COLUMNS`` as a value. Raises ValueError when its payload is not ours."""
+    """Return a row of ``COLUMNS`` as a value; a payload that cannot be read becomes a message that says so."""
     (row_id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error) = columns[:10]
     created_wall, created_at, created_boot, sent_wall, severity, waits_for, fallback_of, fell_back = columns[10:18]
     is_digest, digest = columns[18:]
     same_boot = created_boot == now.boot_id
+    known = str(severity) if severity in RANKS else "ticket"
+    wall = float(str(created_wall))
+    read = partial(message_from_text, name=f"outbox row {row_id}", severity=known, at_wall=wall)
     return OutboxRow(
         id=int(str(row_id)),
-        message=message_from_json(json.loads(str(payload))),
-        opened=None if opened is None else message_from_json(json.loads(str(opened))),
+        message=read(str(payload)),
+        opened=None if opened is None else read(str(opened)),
         channel=str(channel),
         level=int(str(level)),
         state=OutboxState(state),
         attempts=int(str(attempts)),
         due_in_seconds=float(str(due_at)) - now.monotonic if boot_id == now.boot_id else 0.0,
         last_error=None if last_error is None else str(last_error),
-        created_wall=float(str(created_wall)),
-        age_seconds=now.monotonic - float(str(created_at)) if same_boot else now.wall - float(str(created_wall)),
+        created_wall=wall,
+        age_seconds=now.monotonic - float(str(created_at)) if same_boot else now.wall - wall,
         sent_wall=None if sent_wall is None else float(str(sent_wall)),
-        severity=str(severity) if severity in RANKS else "ticket",
+        severity=known,
         waits_for=str(waits_for),
         digest=None if digest is None else str(digest),
         fallback_of=None if fallback_of is None else int(str(fallback_of)),
