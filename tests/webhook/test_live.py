@@ -244,8 +244,10 @@ async def test_alertmanager_comes_again_until_a_full_disk_has_room(tmp_path: Pat
         connection.execute(f"PRAGMA max_page_count={connection.execute('PRAGMA page_count').fetchone()[0]}")
         (tmp_path / "token").write_text("correct-horse-battery-staple")
         made = alertmanager_configuration(webhook.url, tmp_path / "token")
-        # One notification, larger than the room left.
+        # One notification, larger than the room left: it waits until all its alerts are there.
         made["route"]["group_by"] = ["alertname"]
+        for route in (made["route"], *made["route"]["routes"]):
+            route["group_wait"] = "1s"
         with running_alertmanager(tmp_path / "am", made) as server:
             many = [{"alertname": "Full", "node": f"n{n}" * 40, "severity": "page"} for n in range(60)]
             await asyncio.to_thread(send, server, *many)
