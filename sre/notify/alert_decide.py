@@ -127,7 +127,7 @@ class Decision(Draft):
         if not alert.firing:
             return self._end(alert, old)
         over = None if old is None else old.resolved_wall
-        if over is not None and self._now.wall - over > REORDERED_SECONDS:
+        if over is not None and abs(self._now.wall - over) > REORDERED_SECONDS:  # a clock set back swallows nothing
             # It fires again, or still: an end that was no end (a partition, a silence) keeps the first start.
             return self._begin(alert, truncated)
         if old is not None and old.firing_wall is not None:
@@ -366,36 +366,21 @@ class Decision(Draft):
     # ---- ends --------------------------------------------------------------------------------------------------------
 
     def _end(self, alert: Alert, old: Episode | None) -> Verdict:
-        if self._end_overlapping(alert):
-            self._close_empty()
-            if old is None or not old.open:
-                if old is None:
-                    self._keep(replace(self._episode(alert), firing_wall=None, resolved_wall=self._now.wall))
-                return Verdict.ENDED
-        if old is not None and old.resolved_wall is not None:
-            return Verdict.DUPLICATE
-        if old is None or old.firing_wall is None:
-            episode = old or self._episode(alert)
-            self._keep(replace(episode, firing_wall=None, resolved_wall=self._now.wall, seen_wall=self._now.wall))
-            return Verdict.ENDED_UNSEEN
-        self._end_episode(old)
-        self._close_empty()
-        return Verdict.ENDED
-
-    def _end_overlapping(self, alert: Alert) -> bool:
         """
-        End other firings of this alert that began before it ended. Alertmanager keeps one alert per fingerprint and
-        the earliest start of those its Prometheus servers name, so the start in the end may not be the one we know.
+        End every firing of this alert that began before it ended: Alertmanager keeps one alert per fingerprint and the
+        earliest start of those its Prometheus servers name, so the start in the end may not be the one we know.
         """
         ends = alert.ends_ns if alert.ends_ns is not None else alert.starts_ns
-        overlapping = [
-            self._known[key]
-            for key in sorted(self._by_fingerprint.get(alert.fingerprint, ()))
-            if key != alert.key and self._known[key].open and self._known[key].starts_ns <= ends
-        ]
-        for other in overlapping:
-            self._end_episode(other)
-        return bool(overlapping)
+        firings = [self._known[key] for key in sorted(self._by_fingerprint.get(alert.fingerprint, ()))]
+        ended = [one for one in firings if one.open and (one.key == alert.key or one.starts_ns <= ends)]
+        for one in ended:
+            self._end_episode(one)
+        self._close_empty()
+        if old is None:
+            self._keep(replace(self._episode(alert), firing_wall=None, resolved_wall=self._now.wall))
+        if ended:
+            return Verdict.ENDED
+        return Verdict.ENDED_UNSEEN if old is None else Verdict.DUPLICATE
 
     # ---- what time brings --------------------------------------------------------------------------------------------
 

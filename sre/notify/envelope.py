@@ -47,24 +47,22 @@ def message_from_json(document: Mapping[str, Any]) -> Message:
         raise ValueError(f"not a message: {error!r}") from error
 
 
-def message_from_text(text: str, *, name: str, severity: str, at_wall: float) -> Message:
+def message_from_text(text: str, *, incident_id: str, severity: str, at_wall: float) -> Message:
     """
     Return the message that ``message_to_json`` wrote as ``text``; of text that is none, one that says so.
 
-    A page that cannot be read is still a page, and must not keep back those that can.
-
-    Args:
-        name: How a person finds it: an incident's id, or the number of a row of the outbox.
+    A page that cannot be read is still a page, and must not keep back those that can. What is given beside the text
+    is what is known of it without.
     """
     try:
         return message_from_json(json.loads(text))
     except ValueError:
         return Message(
-            incident_id=name,
+            incident_id=incident_id,
             event="open",
             severity=severity,
             scope="outbox",
             reason="unreadable",
-            summary=f"a message of {name} is damaged and cannot be read; see sre incident list",
+            summary=f"a stored message is damaged and cannot be read; look with: sre incident show {incident_id}",
             at_wall=at_wall,
         )

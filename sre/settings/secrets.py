@@ -25,7 +25,7 @@ def is_secret_name(name: str) -> bool:
 
 def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> str:
     """
-    The secret that ``reference`` (``env:NAME`` or ``file:/path``) points to; trailing line ends of a file are dropped.
+    The secret that ``reference`` (``env:NAME`` or ``file:/path``) points to; trailing line ends are dropped.
 
     Args:
         reference: As written in sre.yaml.
@@ -37,7 +37,7 @@ def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> st
     """
     kind, _, rest = reference.partition(":")
     if kind == "env":
-        value = environ.get(rest, "")
+        value = environ.get(rest, "").rstrip("\r\n")  # manifests often carry one along
         if not value:
             raise ConfigError([f"{where}: environment variable {rest} is not set; export it before running sre"])
         return value

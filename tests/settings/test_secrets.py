@@ -12,6 +12,7 @@ from sre.settings.secrets import HIDDEN, is_secret_name, redacted, resolve_secre
 
 def test_environment_reference_gives_the_variable() -> None:
     assert resolve_secret("env:MAIL", "notify.channels[0].url", {"MAIL": "mailto://x"}) == "mailto://x"
+    assert resolve_secret("env:MAIL", "notify.channels[0].url", {"MAIL": "mailto://x\r\n"}) == "mailto://x"
 
 
 @pytest.mark.parametrize("environ", [{}, {"MAIL": ""}])

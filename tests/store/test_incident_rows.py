@@ -38,7 +38,7 @@ def test_a_damaged_row_keeps_no_other_back_and_is_told(store: GuardStore, clock:
     clock.advance(900)
     assert store.escalate(ESCALATION) == 2
     rows = {row.channel: row for row in store.lease(owner="me", seconds=30, channels=["mail", "sms"])}
-    assert rows["mail"].message.reason == "unreadable"
+    assert (rows["mail"].message.incident_id, rows["mail"].message.reason) == ("i", "unreadable")
     assert rows["sms"].message.incident_id == "j"
     assert store.mark_sent(rows["mail"].id, owner="me")
 

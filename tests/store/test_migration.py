@@ -75,7 +75,7 @@ def test_a_damaged_payload_does_not_keep_the_rest_back(old: Path, open_store: Op
     assert [r.channel for r in store.lease(owner="me", seconds=30, channels=["sms"])] == ["sms"]
     damaged = next(row for row in store.outbox() if row.id == 1)
     assert damaged.message.reason == "unreadable", "and a person is told that there was a page"
-    assert "outbox row 1" in damaged.message.summary
+    assert f"sre incident show {damaged.message.incident_id}" in damaged.message.summary
 
 
 @pytest.mark.parametrize("opened", [StoreReader.open_readonly, OutboxDesk.open], ids=["reader", "desk"])

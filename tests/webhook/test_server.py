@@ -8,8 +8,9 @@ import gzip
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,7 +183,9 @@ async def test_a_body_that_breaks_off_stores_nothing(webhook: Receiver) -> None:
     assert webhook.intake is not None
 
 
-async def test_nothing_that_misbehaves_slows_a_healthy_post(tmp_path: Path) -> None:
+async def test_nothing_that_misbehaves_slows_a_healthy_post(
+    tmp_path: Path, wait_until_async: Callable[..., Any]
+) -> None:
     limits = type(LIMITS)(LIMITS.body_bytes, LIMITS.seconds, 64)
     async with receiver(tmp_path, limits=limits) as webhook:
         stop = asyncio.Event()
@@ -200,7 +203,7 @@ async def test_nothing_that_misbehaves_slows_a_healthy_post(tmp_path: Path) -> N
             lambda: webhook.post(body(one()), {"Authorization": "Bearer wrong"}),
         ]
         tasks = [asyncio.create_task(again(make)) for make in misbehaving * 3]
-        await asyncio.sleep(0.3)
+        await wait_until_async(lambda: sum(webhook.counts.requests.values()) > 0)  # they are at work
         taken = []
         for number in range(12):
             began = time.monotonic()

@@ -163,7 +163,7 @@ def as_row(columns: Sequence[object]) -> IncidentRow:
         id=str(name),
         severity=str(severity),
         opening=message_from_text(
-            str(payload), name=str(name), severity=str(severity), at_wall=float(str(opened_wall))
+            str(payload), incident_id=str(name), severity=str(severity), at_wall=float(str(opened_wall))
         ),
         opened_wall=float(str(opened_wall)),
         resolved_wall=_number(resolved_wall),
