@@ -57,7 +57,7 @@ class CellVerdict:
         p_value: Exact Mann-Whitney, one-sided, before Holm. ``p_adjusted``: after.
         effect_ratio: Median of the candidate over that of the baseline, minus 1; positive is worse for every metric.
         variation_ratio: Coefficient of variation of the noisier side's runs.
-        power_ratio: Chance to have seen a regression of the least size to be found, with this noise; None: not compared.
+        power_ratio: Chance to have seen the least regression to be found, with this noise; None: not compared.
         gated: Counts for the whole verdict.
         detail: A sentence for people, with the numbers.
     """
