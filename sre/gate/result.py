@@ -99,5 +99,7 @@ class GateResult:
     latency_budget: BudgetTable | None
     checks: Sequence[Check] = ()
     interrupted: str = ""
+    knee_stages: Sequence[StageResult] = ()
+    """The stages of the search for the knee, one per probe beyond the staircase."""
     omitted: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sre.settings.base import Settings
+from sre.settings.gate import GateSettings
 from sre.settings.guard import GuardSettings
 from sre.settings.monitoring import MonitoringSettings
 from sre.settings.notify import NotifySettings
@@ -32,3 +33,4 @@ class Root(Settings):
     webhook: WebhookSettings = WebhookSettings()
     monitoring: MonitoringSettings = MonitoringSettings()
     chaos: ChaosSettings = ChaosSettings()
+    gate: GateSettings = GateSettings()

@@ -90,7 +90,7 @@ notify:
   #   - {name: sms, kind: sms, url: "file:/etc/sre/sms-url", severities: [page], fallback: mail}
   #   - {name: pager, kind: pagerduty, url: "env:SRE_PAGERDUTY_URL"}
   # templates: {title: /etc/sre/title.txt}   # files with ${placeholders}: sms, title, text, html
-  # fallback_after_attempts: 3    # what is refused for good goes to the channel's fallback at once
+  # fallback_after_attempts: 3    # what is refused goes to the channel's fallback at once
   # escalation: {after_seconds: 900, repeat_seconds: 900, max_levels: 3, channels: [pager]}   # until: sre incident ack
   # quiet_hours: {start: "22:00", end: "07:00", timezone: UTC, severities: [ticket, info]}    # a page never waits
   # storm: {max_messages: 20, window_seconds: 600}   # of one channel; what is more becomes one message
@@ -132,6 +132,41 @@ monitoring:                       # what `sre rules generate` and `sre dashboard
 chaos:
   # lease_seconds: 2.0            # without a sign of life from the injector for this long a fault is reverted
   # max_hold_seconds: 600.0
+
+gate:                             # what `sre gate run` sends, and what must hold
+  # target:
+  #   url: http://127.0.0.1:8080  # any OpenAI-compatible server; default: the gateway above
+  #   model: my-model             # default: the first that /v1/models lists
+  #   api: completions            # or chat
+  #   api_key: env:OPENAI_API_KEY
+  # load:
+  #   stages_qps: [100, 500, 1000]
+  #   qps_scale: 1.0              # 0.1 gives 10, 50 and 100 qps
+  #   stage_seconds: 30.0
+  #   arrivals: poisson           # or constant
+  #   seed: 1
+  #   mix:                        # shares sum to 1
+  #     - {name: short, share: 1.0, prompt_tokens: 256, max_tokens: 32}
+  #   request_timeout_seconds: 60.0
+  # knee: {enabled: true, resolution_ratio: 0.05, max_stages: 5}
+  # long_tail: {enabled: false, long_share: 0.1, long_prompt_tokens: 32768, seconds: 30.0, runs: 5}
+  # objectives:                   # writing this key replaces the default; failures count as infinitely slow
+  #   - {failed_ratio: 0.01}      # e.g. {stage: 100qps, ttft_p99_seconds: 1.0, throughput_ratio: 0.97}
+  # baseline:
+  #   folder: gate-baselines      # relative to this file; meant to be committed
+  #   name: default
+  #   runs: 5                     # passes over the stages; fewer than five show nothing
+  #   cells:                      # what is compared; each further cell costs power
+  #     - {metric: ttft_p99_seconds}
+  #     - {metric: e2e_p99_seconds}
+  #     - {metric: throughput_rps}
+  #   minimum_effect_ratio: 0.05
+  #   required: false             # true: without a baseline nothing passes (exit 2)
+  # budget: {network_seconds: 0.05, load_seconds: 0.03, compute_seconds: 0.1, serialization_seconds: 0.02}
+  # capacity:                     # nominal, where it cannot be read
+  #   compute_flops_per_second: 3.12e+14  # per GPU
+  # deadline_seconds: 3600.0
+  # inconclusive: fail            # or pass: exit 0 instead of 5
 """
 
 

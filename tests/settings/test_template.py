@@ -41,6 +41,7 @@ def test_uncommented_template_is_valid_and_its_values_are_the_defaults(kind: Eng
     plain = parse_settings(template(kind).encode())
     assert root.guard == plain.guard
     assert root.chaos == plain.chaos
+    assert root.gate.model_copy(update={"target": plain.gate.target, "capacity": plain.gate.capacity}) == plain.gate
     assert root.monitoring.model_copy(update=dict.fromkeys(RELEASES)) == plain.monitoring
     assert root.stack.gateway.model_copy(update={"rate_limit_requests_per_second": None}) == plain.stack.gateway
     engine, plain_engine = root.stack.engines[0].model_dump(), plain.stack.engines[0].model_dump()
