@@ -35,3 +35,100 @@ class Knee:
     resolution_rps: float | None
     reason: str
     probes: Sequence[Probe]
+
+
+def merge(rate_rps: float, looks: Sequence[tuple[bool | None, str]]) -> Probe:
+    """
+    One probe of what several passes saw at one rate: the majority of those that could tell; a tie is not known.
+
+    The search starts from it once, after the last pass, and not in every one of them.
+    """
+    told = [(saturated, sign) for saturated, sign in looks if saturated is not None]
+    yes = sum(1 for saturated, _ in told if saturated)
+    if not told or 2 * yes == len(told):
+        sign = looks[0][1] if looks and not told else f"{yes} of {len(told)} passes saturated"
+        return Probe(rate_rps, None, sign)
+    saturated = 2 * yes > len(told)
+    sign = next(sign for found, sign in told if found is saturated)
+    return Probe(rate_rps, saturated, sign if len(told) == 1 else f"{sign} ({yes} of {len(told)} passes saturated)")
+
+
+def bracket(history: Sequence[Probe]) -> tuple[float | None, float | None]:
+    """
+    (highest rate held below the lowest saturated one, lowest saturated rate); None: there is none.
+
+    A rate held above a saturated one contradicts it: the bracket then spans both.
+    """
+    saturated = sorted(probe.rate_rps for probe in history if probe.saturated)
+    held = sorted(probe.rate_rps for probe in history if probe.saturated is False)
+    if not saturated:
+        return (held[-1] if held else None), None
+    if held and held[-1] > saturated[0]:
+        below = [rate for rate in held if rate < saturated[0]]
+        above = [rate for rate in saturated if rate > held[-1]]
+        return (below[-1] if below else None), (above[0] if above else None)
+    return (held[-1] if held else None), saturated[0]
+
+
+def next_probe(history: Sequence[Probe], *, resolution_ratio: float, probes_left: int) -> float | None:
+    """
+    The rate to try next; None: the search is over, and ``conclude`` says why.
+
+    Args:
+        history: The staircase, one probe per rate, and every probe since.
+        resolution_ratio: Width of the bracket, of its middle, that is fine enough.
+    """
+    if probes_left <= 0 or _contradicts(history):
+        return None
+    good, saturated = bracket(history)
+    if saturated is None:
+        return None
+    if good is None:
+        # None held: halve down from the lowest that did not.
+        rate = saturated / 2
+    elif saturated - good <= resolution_ratio * (good + saturated) / 2:
+        return None
+    else:
+        rate = (good + saturated) / 2
+    # A rate that could not be told once would not be the second time.
+    return None if any(_same(probe.rate_rps, rate) for probe in history) else rate
+
+
+def conclude(history: Sequence[Probe], *, resolution_ratio: float, stopped: str = "") -> Knee:
+    """
+    Where the knee lies, by what was tried.
+
+    Args:
+        stopped: ``client_limited`` or ``given_up`` where the search was ended from outside.
+    """
+    good, saturated = bracket(history)
+    estimate = resolution = None
+    if good is not None and saturated is not None:
+        estimate, resolution = (good + saturated) / 2, (saturated - good) / 2
+    return Knee(good, saturated, estimate, resolution, stopped or _reason(history, resolution_ratio), tuple(history))
+
+
+def _reason(history: Sequence[Probe], resolution_ratio: float) -> str:
+    good, saturated = bracket(history)
+    if _contradicts(history) or (good is None and saturated is None):
+        return "unclear"
+    if saturated is None:
+        # The highest rate tried could not be told: the knee is not known to lie above it.
+        top = max(probe.rate_rps for probe in history)
+        return "not_reached" if good == top else "unclear"
+    if good is None:
+        return "below_first"
+    if saturated - good <= resolution_ratio * (good + saturated) / 2:
+        return "resolved"
+    middle = (good + saturated) / 2
+    return "unclear" if any(_same(probe.rate_rps, middle) for probe in history) else "too_many_stages"
+
+
+def _contradicts(history: Sequence[Probe]) -> bool:
+    saturated = [probe.rate_rps for probe in history if probe.saturated]
+    held = [probe.rate_rps for probe in history if probe.saturated is False]
+    return bool(saturated and held) and max(held) > min(saturated)
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-6 * max(a, b)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from sre.gate.percentiles import nearest_rank, thinned
+from sre.gate.records import Cause, RequestRecord
+from sre.gate.stages import StageLoad
+from sre.gate.statistics import effect_ratio, mann_whitney_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +52,127 @@ class LongTail:
     arms: Sequence[Arm]
     best_policy: str | None
     detail: str
+
+
+SIGNIFICANCE = 0.05
+LEAST_RUNS = 4
+"""Three against three cannot reach p < .05."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortsOfStage:
+    """
+    What one stage of the test says about its shorts, and the longs beside them; the records need not be kept.
+
+    Attributes:
+        aborted: Why the stage was given up; "" if it ran to its end.
+    """
+
+    ttft_p99_seconds: float | None
+    e2e_p99_seconds: float | None
+    tpot_p99_seconds: float | None
+    e2e_samples_seconds: Sequence[float]
+    long_prompt_tokens: Sequence[int]
+    long_requests: int
+    long_failed: int
+    aborted: str = ""
+
+
+def shorts_of(load: StageLoad) -> ShortsOfStage:
+    """Reduce one stage of either half."""
+    names = {kind.name for kind in load.plan.classes}
+    offered = [record for record in load.records if record.cause is Cause.OK or record.failed]
+    shorts = [record for record in offered if record.request_class in names]
+    longs = [record for record in offered if record.request_class not in names]
+    e2e = sorted(record.e2e_seconds for record in shorts)
+    return ShortsOfStage(
+        ttft_p99_seconds=nearest_rank(sorted(record.ttft_seconds for record in shorts), 0.99),
+        e2e_p99_seconds=nearest_rank(e2e, 0.99),
+        tpot_p99_seconds=nearest_rank(sorted(_tpots(shorts)), 0.99),
+        e2e_samples_seconds=thinned(e2e),
+        long_prompt_tokens=[record.prompt_tokens for record in longs if record.prompt_tokens is not None],
+        long_requests=len(longs),
+        long_failed=sum(1 for record in longs if record.failed),
+        aborted=load.aborted or "",
+    )
+
+
+def arm(policy: str, alone: Sequence[ShortsOfStage], mixed: Sequence[ShortsOfStage], skipped: str = "") -> Arm:
+    """
+    One policy over all its runs. p is one-sided: the shorts' P99 of TTFT is higher beside longs; the effect that of the
+    medians.
+    """
+    before, after = _known(alone, "ttft_p99_seconds"), _known(mixed, "ttft_p99_seconds")
+    tokens = [count for stage in mixed for count in stage.long_prompt_tokens]
+    compared = bool(before and after)
+    return Arm(
+        policy=policy,
+        ttft_p99_alone_seconds=before,
+        ttft_p99_mixed_seconds=after,
+        e2e_p99_alone_seconds=_known(alone, "e2e_p99_seconds"),
+        e2e_p99_mixed_seconds=_known(mixed, "e2e_p99_seconds"),
+        tpot_p99_alone_seconds=_known(alone, "tpot_p99_seconds"),
+        tpot_p99_mixed_seconds=_known(mixed, "tpot_p99_seconds"),
+        samples_alone_seconds=thinned(sorted(value for stage in alone for value in stage.e2e_samples_seconds)),
+        samples_mixed_seconds=thinned(sorted(value for stage in mixed for value in stage.e2e_samples_seconds)),
+        long_prompt_tokens=statistics.fmean(tokens) if tokens else None,
+        long_requests=sum(stage.long_requests for stage in mixed),
+        long_failed=sum(stage.long_failed for stage in mixed),
+        p_value=mann_whitney_p(after, before) if compared else None,
+        effect_ratio=effect_ratio(after, before, higher_is_worse=True) if compared else None,
+        skipped=skipped,
+    )
+
+
+def conclude(qps: float, long_share: float, arms: Sequence[Arm]) -> LongTail:
+    """Say which policy spares the shorts most, if that is more than chance: better than every other arm."""
+    ran = [found for found in arms if not found.skipped and found.ttft_p99_mixed_seconds]
+    best = min(ran, key=lambda found: statistics.median(found.ttft_p99_mixed_seconds), default=None)
+    others = [found for found in ran if found is not best]
+    proven = (
+        best is not None
+        and bool(others)
+        and all(
+            len(best.ttft_p99_mixed_seconds) >= LEAST_RUNS
+            and mann_whitney_p(other.ttft_p99_mixed_seconds, best.ttft_p99_mixed_seconds) * len(others) < SIGNIFICANCE
+            for other in others
+        )
+    )
+    detail = "; ".join(_sentence(found) for found in arms)
+    if best is not None and others:
+        detail += (
+            f"; shorts suffer least under {_named(best)}"
+            if proven
+            else "; no policy spares the shorts more than another, beyond chance"
+        )
+    return LongTail(qps, long_share, arms, best.policy if proven and best is not None else None, detail)
+
+
+def _sentence(found: Arm) -> str:
+    if found.skipped:
+        return f"{_named(found)}: not run: {found.skipped}"
+    if not found.ttft_p99_alone_seconds or not found.ttft_p99_mixed_seconds or found.p_value is None:
+        return f"{_named(found)}: nothing to compare"
+    before = statistics.median(found.ttft_p99_alone_seconds)
+    after = statistics.median(found.ttft_p99_mixed_seconds)
+    failed = f", {found.long_failed} of {found.long_requests} longs failed" if found.long_failed else ""
+    return (
+        f"{_named(found)}: P99 of the shorts' TTFT {_seconds(before)} alone, {_seconds(after)} with longs"
+        f" (p {found.p_value:.3f}){failed}"
+    )
+
+
+def _named(found: Arm) -> str:
+    return found.policy or "target"
+
+
+def _seconds(value: float) -> str:
+    return "infinite (failures)" if math.isinf(value) else f"{1000 * value:.0f} ms"
+
+
+def _known(stages: Sequence[ShortsOfStage], name: str) -> tuple[float, ...]:
+    return tuple(value for stage in stages if (value := getattr(stage, name)) is not None)
+
+
+def _tpots(records: Sequence[RequestRecord]) -> list[float]:
+    return [value for record in records if (value := record.tpot_seconds) is not None]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from sre.gate import saturation
+from sre.gate.records import Cause, RequestRecord
+from sre.gate.stages import InFlightSample, StageLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +105,110 @@ class StageSummary:
     drain_seconds: float
     ttft_sample_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     e2e_sample_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+POINTS = 200
+ALL = "all"
+"""Name of the class that holds every request."""
+
+
+def summarize(load: StageLoad) -> StageSummary:
+    """Reduce one stage. Rates count from the schedule, never from the pace the client kept."""
+    from sre.gate.percentiles import thinned  # it speaks in our Distribution
+
+    records = load.records
+    slope = saturation.in_flight_slope(load)
+    judged = saturation.judge(load, slope)
+    seconds = saturation.schedule_seconds(load)
+    by_class: dict[str, list[RequestRecord]] = {ALL: list(records)}
+    for kind in (*load.plan.classes, *load.plan.extra_classes):
+        by_class[kind.name] = []
+    for record in records:
+        by_class.setdefault(record.request_class, []).append(record)
+    causes = Counter(record.cause for record in records)
+    start, end = saturation.steady_from(load), min(load.schedule_ended_at, load.stopped_at)
+    steady = max(end - start, 1e-9)
+    finished = [r for r in records if r.cause is Cause.OK and r.ended_at is not None and start <= r.ended_at < end]
+    tokens = [record.output_tokens for record in finished if record.output_tokens is not None]
+    in_schedule = [sample.in_flight for sample in load.in_flight if start <= sample.at <= end]
+    sent = sum(1 for record in records if record.sent_at is not None)
+    return StageSummary(
+        planned=load.planned,
+        sent=sent,
+        ok=causes[Cause.OK],
+        failed=sum(1 for record in records if record.failed),
+        cancelled=causes[Cause.CANCELLED],
+        shed=causes[Cause.SHED_BY_CLIENT],
+        offered_rps=len(records) / seconds if seconds > 0 else 0.0,
+        completed_rps=len(finished) / steady,
+        output_tokens_per_second=sum(tokens) / steady if tokens or not finished else None,
+        classes={name: _class(name, found) for name, found in by_class.items()},
+        in_flight=_points(load.in_flight, load.started_at),
+        in_flight_mean=statistics.fmean(in_schedule) if in_schedule else 0.0,
+        in_flight_max=max((sample.in_flight for sample in load.in_flight), default=0),
+        in_flight_slope_per_second=slope.per_second,
+        in_flight_slope_error=slope.error if math.isfinite(slope.error) else 0.0,
+        saturated=judged.saturated,
+        sign=judged.sign,
+        lag_p50_seconds=load.client.lag_p50_seconds,
+        lag_p99_seconds=load.client.lag_p99_seconds,
+        lag_max_seconds=load.client.lag_max_seconds,
+        client_cpu_seconds_per_1000=1000 * load.client.cpu_seconds / sent if sent else 0.0,
+        duration_seconds=seconds,
+        drain_seconds=max(0.0, load.stopped_at - end),
+        ttft_sample_seconds={name: thinned(sorted(_times(found, _ttft))) for name, found in by_class.items()},
+        e2e_sample_seconds={name: thinned(sorted(_times(found, _e2e))) for name, found in by_class.items()},
+    )
+
+
+def counted(records: Sequence[RequestRecord]) -> list[RequestRecord]:
+    """Those offered to the server: what we cancelled or never sent says nothing about it."""
+    return [record for record in records if record.cause is Cause.OK or record.failed]
+
+
+def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
+    from sre.gate.percentiles import distribution
+
+    offered = counted(records)
+    tpot = [value for record in offered if (value := record.tpot_seconds) is not None]
+    gaps = [
+        math.inf if record.failed else record.max_gap_seconds
+        for record in offered
+        if record.failed or record.max_gap_seconds is not None
+    ]
+    return ClassSummary(
+        request_class=name,
+        planned=len(records),
+        ok=sum(1 for record in offered if record.cause is Cause.OK),
+        failed=sum(1 for record in offered if record.failed),
+        causes=dict(sorted(Counter(record.cause.value for record in records).items())),
+        ttft=distribution([record.ttft_seconds for record in offered]),
+        e2e=distribution([record.e2e_seconds for record in offered]),
+        tpot=distribution(tpot),
+        max_gap=distribution([gap for gap in gaps if gap is not None]),
+        prompt_tokens=_sum(record.prompt_tokens for record in records if record.cause is Cause.OK),
+        output_tokens=_sum(record.output_tokens for record in records if record.cause is Cause.OK),
+        cached_tokens=_sum(record.cached_tokens for record in records if record.cause is Cause.OK),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """Of what was told; None where nothing was."""
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
+
+
+def _times(records: Sequence[RequestRecord], time_of: Callable[[RequestRecord], float]) -> list[float]:
+    return [time_of(record) for record in counted(records)]
+
+
+def _ttft(record: RequestRecord) -> float:
+    return record.ttft_seconds
+
+
+def _e2e(record: RequestRecord) -> float:
+    return record.e2e_seconds
+
+
+def _points(curve: Sequence[InFlightSample], started_at: float) -> tuple[tuple[float, int], ...]:
+    return tuple((round(s.at - started_at, 4), s.in_flight) for s in saturation.thin(curve, POINTS))
