@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,20 +134,106 @@ def test_wrong_usage_says_what_is_right(project: Path) -> None:
 
 # --- .ci/tests.py --------------------------------------------------------------------------------------------------
 
+TESTS_PY = ROOT / ".ci" / "tests.py"
+FOLDERS = [str(folder) for name in ("WITH_VLLM", "WITHOUT_VLLM") for folder in runpy.run_path(str(TESTS_PY))[name]]
+SUITE = """
+import os, pytest
 
-@pytest.mark.parametrize(
-    ("computing", "real", "code"), [("True", "True", 0), ("False", "True", 1), ("True", "False", 1)]
-)
-def test_one_failure_in_either_half_fails_the_whole(tmp_path: Path, computing: str, real: str, code: int) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "tests.py", tmp_path / ".ci")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  integration: x\n  vllm: x\n")
-    (tmp_path / "test_halves.py").write_text(
-        f"import pytest\n\ndef test_computing(): assert {computing}\n\n"
-        f"@pytest.mark.integration\ndef test_real(): assert {real}\n"
+def told(test):
+    with open({told!r}, "a") as file:
+        file.write(f"{folder} {{test}} {{os.nice(0)}}\\n")
+
+def test_computing():
+    told("computing")
+    {computing}
+
+@pytest.mark.integration
+def test_real():
+    told("real")
+    {real}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Callable[..., Path]:
+    """A project with a suite of two tests in each folder that has a part of its own, and in one that has none."""
+
+    def make(folder: str = "", computing: str = "pass", real: str = "pass") -> Path:
+        (tmp_path / ".ci").mkdir()
+        shutil.copy(TESTS_PY, tmp_path / ".ci")
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  integration: x\n  vllm: x\n")
+        for number, one in enumerate([*FOLDERS, "tests/new"]):
+            (tmp_path / one).mkdir(parents=True)
+            bodies = {"computing": computing, "real": real} if one == folder else {"computing": "pass", "real": "pass"}
+            text = SUITE.format(folder=one, told=str(tmp_path / "told"), **bodies)
+            (tmp_path / one / f"test_{number}.py").write_text(text)
+        return tmp_path
+
+    return make
+
+
+# Plugins take a second of each start.
+QUICK = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def run_tests(project: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, ".ci/tests.py"]
+    return subprocess.run(argv, cwd=project, env=QUICK, capture_output=True, text=True, timeout=120)
+
+
+def test_every_test_is_run_once_and_each_part_is_told_in_one_piece(suite: Callable[..., Path]) -> None:
+    project = suite()
+    done = run_tests(project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [line.split() for line in (project / "told").read_text().splitlines()]
+    kinds = ("computing", "real")
+    assert sorted((folder, kind) for folder, kind, _ in told) == sorted(
+        (folder, kind) for folder in [*FOLDERS, "tests/new"] for kind in kinds
     )
-    done = subprocess.run([sys.executable, ".ci/tests.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert len(re.findall(r"^=+ .*\b1 deselected in", done.stdout, re.MULTILINE)) == 2, (
-        "each takes what the other leaves"
-    )
+    niceness = {(kind, int(nice)) for _, kind, nice in told}
+    assert niceness == {("computing", 19), ("real", os.nice(0))}, "what computes is in nobody's way"
+    pieces = re.split(r"^==== (\S+) ====$", done.stdout, flags=re.MULTILINE)
+    names, texts = pieces[1::2], pieces[2::2]
+    assert sorted(names[:-1]) == sorted([*FOLDERS, "others", "computing"])
+    assert names[-1] == "all"
+    for text in texts[:-1]:
+        assert len(re.findall(r"^=+ test session starts", text, re.MULTILINE)) == 1
+        assert len(re.findall(r"^=+ .*passed.* in", text, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(("folder", "kind"), [(FOLDERS[0], "computing"), (FOLDERS[-1], "real"), ("tests/new", "real")])
+def test_one_failure_anywhere_fails_the_whole_and_hides_no_other_part(
+    suite: Callable[..., Path], folder: str, kind: str
+) -> None:
+    done = run_tests(suite(folder, **{kind: "assert False, 'broken'"}))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "AssertionError: broken" in done.stdout
+    assert len(re.findall(r"^\S+ +\d+ s  passed$", done.stdout, re.MULTILINE)) == len(FOLDERS) + 1
+    assert len(re.findall(r"^\S+ +\d+ s  exit code 1$", done.stdout, re.MULTILINE)) == 1
+
+
+def test_a_part_that_is_killed_fails_the_whole_and_the_others_go_on(suite: Callable[..., Path]) -> None:
+    done = run_tests(suite("tests/new", real="os.kill(os.getpid(), 9)"))
+    assert done.returncode == 137, done.stdout + done.stderr
+    assert re.search(r"^others +\d+ s  exit code 137$", done.stdout, re.MULTILINE)
+    assert len(re.findall(r"^\S+ +\d+ s  passed$", done.stdout, re.MULTILINE)) == len(FOLDERS) + 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_who_ends_it_ends_all_of_it_and_each_part_tidies_up(suite: Callable[..., Path], number: signal.Signals) -> None:
+    wait = "import time, pathlib\n    try: time.sleep(60)\n    finally: pathlib.Path('tidy').write_text('')"
+    project = suite("tests/new", real=wait)
+    with subprocess.Popen(
+        [sys.executable, ".ci/tests.py"], cwd=project, env=QUICK, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not ((project / "told").exists() and "tests/new real" in (project / "told").read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert (project / "tidy").exists()

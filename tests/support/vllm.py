@@ -72,4 +72,4 @@ def _favour_api_server(engine: EngineProcess) -> None:
     """
     for pid in group_members(engine.process.pid):
         if pid != engine.process.pid:
-            os.setpriority(os.PRIO_PROCESS, pid, 4)
+            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + 4)
