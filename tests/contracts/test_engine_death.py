@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.conftest import WaitUntil
-from tests.contracts.test_engine import ENDLESS, PATIENCE_SECONDS, Stream
+from tests.contracts.streams import ENDLESS, PATIENCE_SECONDS, Stream
 from tests.support.engines import EngineProcess, group_members, refused
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]

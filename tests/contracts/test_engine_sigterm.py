@@ -15,7 +15,7 @@ import pytest
 
 from sre.metrics import vllm
 from tests.conftest import WaitUntil
-from tests.contracts.test_engine import ENDLESS, PATIENCE_SECONDS
+from tests.contracts.streams import ENDLESS, PATIENCE_SECONDS
 from tests.support.engines import EngineProcess, Exchange, refused
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
