@@ -26,6 +26,8 @@ LEAST_ENDED = 50
 """Fewer say nothing about a share."""
 Z = 3.29
 """One-sided 1 in 2,000: it is looked at some hundred times in a stage, and may not fire by chance in any of them."""
+CAP_SHARE = 0.95
+"""Of the client's limit of requests in flight: the stage ends before the client itself would hold requests back."""
 HOPELESS_SHARE = 0.5
 """Where no objective bounds failures: with every second request failing nothing else is worth measuring."""
 
@@ -48,11 +50,13 @@ class Limits:
         failed_ratio: Share of failures it may have.
         ttft_limit_seconds: P99 of the time to first token it may have; None: not bounded, or not for all classes.
         deadline_at: Monotonic.
+        max_in_flight: Of the client; None: not bounded.
     """
 
     failed_ratio: float = HOPELESS_SHARE
     ttft_limit_seconds: float | None = None
     deadline_at: float = math.inf
+    max_in_flight: int | None = None
 
 
 def limits_of(plan: StagePlan, objectives: Sequence[ObjectiveSettings], deadline_at: float) -> Limits:
@@ -87,7 +91,7 @@ def decide(counts: LiveCounts, limits: Limits) -> AbortReason | None:
         return AbortReason.ERROR_SHARE
     if limits.ttft_limit_seconds is not None and counts.over_limit > math.floor(0.01 * counts.planned):
         return AbortReason.OVER_LIMIT
-    if counts.shed > 0:
+    if counts.shed > 0 or (limits.max_in_flight is not None and counts.in_flight >= CAP_SHARE * limits.max_in_flight):
         return AbortReason.IN_FLIGHT_CAP
     if counts.at >= limits.deadline_at:
         return AbortReason.DEADLINE

@@ -31,10 +31,11 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What of a trace file the plan needs: how many arrivals, over which time."""
+    """What of a trace file the plan needs: how many arrivals, over which time; and a digest that names it."""
 
     requests: int
     seconds: float
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

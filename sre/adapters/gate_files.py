@@ -1,0 +1,225 @@
+"""
+Result folders of gate runs: STATE_DIR/gate/<id>/ with gate.json, requests-*.jsonl.gz and the reports.
+
+``gate.json`` is replaced whole after every stage, so a run that is killed leaves what it measured, marked as killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from sre.errors import ConfigError, StateError
+from sre.gate.report import document, jsonl
+from sre.gate.result import GateResult
+from sre.gate.stages import StageKind, StageLoad, StagePlan
+
+RESULT = "gate.json"
+LAST = "last"
+RUN_ID = re.compile(r"^\d{8}T\d{6}Z-[a-z0-9]{4}$")
+RUNS_KEPT = 50
+"""Older folders are removed when a new one is made."""
+_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+"""Without what looks alike."""
+COMPRESSION = 1
+"""The next stage waits while the records of one are written: speed counts."""
+CHUNK_LINES = 500
+
+
+class GateFolder:
+    """One run's folder. Writing blocks, and raises StateError when the disk refuses; files are whole or not there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def id(self) -> str:
+        return self._path.name
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def save(self, result: GateResult) -> None:
+        """Replace ``gate.json``."""
+        _replace(self._path / RESULT, [document.dumps(result).encode()])
+
+    def save_records(self, load: StageLoad) -> None:
+        """Write one stage's requests to ``requests-….jsonl.gz``."""
+        _replace(self._path / records_name(load.plan), _compressed(jsonl.lines(load)))
+
+    def save_report(self, name: str, text: str) -> None:
+        """Write one report beside ``gate.json``."""
+        _replace(self._path / name, [text.encode()])
+
+
+class GateFiles:
+    """Every run's folder under ``root``."""
+
+    def __init__(self, root: Path, *, runs_kept: int = RUNS_KEPT) -> None:
+        self._root = root
+        self._runs_kept = runs_kept
+
+    def create(self, wall: float) -> GateFolder:
+        """
+        Make the folder of a run that begins at ``wall``; two runs of one second get two folders.
+
+        Raises:
+            StateError: It cannot be made.
+        """
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall))
+        with _explained(self._root):
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while True:
+                path = self._root / f"{moment}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir(mode=0o700)
+                    break
+        self._prune(keep=path.name)
+        return GateFolder(path)
+
+    def ids(self) -> Sequence[str]:
+        """Runs on disk, oldest first."""
+        try:
+            return sorted(entry.name for entry in self._root.iterdir() if RUN_ID.fullmatch(entry.name))
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise StateError(f"gate results {self._root}: {error.strerror}; check owner and mode") from error
+
+    def find(self, name: str) -> Path:
+        """
+        The folder or file that ``name`` means: ``last``, an id or the beginning of one, a path.
+
+        Raises:
+            ConfigError: There is none, or several.
+        """
+        if name == LAST:
+            if not (ids := self.ids()):
+                raise ConfigError([f"sre gate: no run yet in {self._root}; make one with sre gate run"])
+            return self._root / ids[-1]
+        matching = [known for known in self.ids() if known.startswith(name)] if name else []
+        if len(matching) == 1 or name in matching:
+            return self._root / (name if name in matching else matching[0])
+        path = Path(name)
+        if name and path.exists():
+            return path
+        if matching:
+            raise ConfigError([f"sre gate: {name} is the beginning of {len(matching)} runs; write more of it"])
+        raise ConfigError([f"sre gate: no run and no file {name!r}; see sre gate list"])
+
+    def read(self, name: str) -> GateResult:
+        """
+        The result that ``name`` means (see ``find``).
+
+        Raises:
+            ConfigError: There is none.
+            StateError: It cannot be read.
+        """
+        return read_result(self.find(name))
+
+    def _prune(self, keep: str) -> None:
+        others = [name for name in self.ids() if name != keep]
+        for name in others[: max(0, len(others) + 1 - self._runs_kept)]:
+            shutil.rmtree(self._root / name, ignore_errors=True)
+
+
+def read_result(path: Path) -> GateResult:
+    """The result in a folder, or in a file. Raises StateError."""
+    file = path / RESULT if path.is_dir() else path
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        raise StateError(f"{file}: no such file; the run ended before its first result") from None
+    except UnicodeDecodeError:
+        raise StateError(f"{file}: is not text; give gate.json or the folder of a run") from None
+    except OSError as error:
+        raise StateError(f"{file}: {error.strerror}; check path and permissions") from error
+    return document.loads(text, str(file))
+
+
+def records_name(plan: StagePlan) -> str:
+    """``requests-0-100qps.jsonl.gz``; with side, arm or kind where the run has several."""
+    parts = [str(plan.run)]
+    if plan.side != "candidate":
+        parts.append(plan.side.lower())
+    if plan.kind is StageKind.KNEE:
+        parts = ["knee", *parts]
+    if plan.kind in (StageKind.SHORTS, StageKind.MIXED):
+        parts = ["long-tail", plan.arm or "target", *parts]
+    return f"requests-{'-'.join([*parts, plan.name])}.jsonl.gz"
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a file of requests, compressed or not."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open("rt", encoding="utf-8") as file:
+        yield from file
+
+
+def append(path: Path, text: str) -> None:
+    """
+    Add to a file of somebody else's, as a step summary is.
+
+    Raises:
+        StateError: The disk refuses.
+    """
+    with _explained(path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file where a person wants it; its folder is made. Raises StateError."""
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, [text.encode()], mode=0o666)
+
+
+def _compressed(lines: Iterable[str]) -> Iterator[bytes]:
+    """Members of gzip, one per some hundred lines: a file is never in memory as a whole."""
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == CHUNK_LINES:
+            yield gzip.compress("".join(chunk).encode(), COMPRESSION, mtime=0)
+            chunk = []
+    if chunk:
+        yield gzip.compress("".join(chunk).encode(), COMPRESSION, mtime=0)
+
+
+def _replace(path: Path, parts: Iterable[bytes], mode: int = 0o600) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with _explained(path):
+        try:
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+            with open(descriptor, "wb") as file:
+                for part in parts:
+                    file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror or error}; {_remedy(error)}") from error
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "free space on its disk, or choose another folder with --output-dir"
+    return "correct its permissions, or choose another folder with --output-dir"

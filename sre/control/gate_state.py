@@ -1,0 +1,123 @@
+"""What a gate run has so far; at any moment it gives the whole result, with what is missing named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sre.control.gate_world import Order
+from sre.gate import knee, plan
+from sre.gate.fingerprint import Fingerprint
+from sre.gate.knee import Knee, Probe
+from sre.gate.long_tail import LongTail
+from sre.gate.result import GateResult, RunResult, Smoke, StageResult
+from sre.gate.self_checks import Check
+from sre.gate.stages import Calibration
+from sre.gate.verdict import GateVerdict, Reason, Verdict
+from sre.redaction import redact
+
+
+class GateState:
+    """Filled by the run, part by part."""
+
+    def __init__(self, order: Order, wall_started_at: float) -> None:
+        self.order = order
+        self.wall_started_at = wall_started_at
+        self.id = ""
+        self.fingerprint = Fingerprint(())
+        self.smoke: Smoke | None = None
+        self.calibration: Calibration | None = None
+        self._runs: dict[tuple[int, str], RunResult] = {}
+        self.knee: Knee | None = None
+        self.knee_stages: list[StageResult] = []
+        self.long_tail: LongTail | None = None
+        self.long_tail_stages: list[StageResult] = []
+        self.missed_passes = 0
+        self.interrupted = ""
+        self.disk_failed = False
+        self.omitted: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    @property
+    def runs(self) -> tuple[RunResult, ...]:
+        """In the order in which they were begun."""
+        return tuple(self._runs.values())
+
+    def put_run(self, run: RunResult) -> None:
+        """Keep a pass, or more of it than before."""
+        self._runs[(run.number, run.side)] = run
+
+    def measured(self) -> tuple[StageResult, ...]:
+        """Every stage of the staircase and the search that ran."""
+        stages = [stage for run in self.runs for stage in run.stages]
+        return tuple(stage for stage in (*stages, *self.knee_stages) if stage.summary is not None)
+
+    def first_stage(self) -> StageResult | None:
+        """The first that was measured."""
+        return next(iter(self.measured()), None)
+
+    def staircase_probes(self) -> list[Probe]:
+        """One per rate, of all passes."""
+        looks: dict[float, list[tuple[bool | None, str]]] = {}
+        for run in self.runs:
+            for stage in run.stages:
+                if stage.summary is not None:
+                    looks.setdefault(stage.plan.rate_rps, []).append((stage.summary.saturated, stage.summary.sign))
+        return [knee.merge(rate, seen) for rate, seen in sorted(looks.items())]
+
+    def checks(self) -> tuple[Check, ...]:
+        """Each kind of self-check once: wrong if it was in any stage, with that stage named."""
+        found: dict[str, list[tuple[str, Check]]] = {}
+        stages = (*self.measured(), *(s for s in self.long_tail_stages if s.summary is not None))
+        for stage in stages:
+            for check in stage.checks:
+                where = f"run {stage.plan.run + 1} {stage.plan.name}"
+                found.setdefault(check.name, []).append((where, check))
+        return tuple(_whole(name, seen) for name, seen in found.items())
+
+    def result(
+        self,
+        wall_ended_at: float,
+        *,
+        interrupted: str,
+        verdict: GateVerdict | None = None,
+    ) -> GateResult:
+        """The result as it stands; without a verdict it is inconclusive, for being unfinished."""
+        smoke, order = self.smoke, self.order
+        return GateResult(
+            id=self.id,
+            url=redact(order.target.url),
+            model=smoke.model if smoke is not None else "",
+            tool_version=order.tool_version,
+            wall_started_at=self.wall_started_at,
+            wall_ended_at=wall_ended_at,
+            fingerprint=self.fingerprint,
+            smoke=smoke,
+            calibration=self.calibration,
+            runs=self.runs,
+            knee=self.knee,
+            long_tail=self.long_tail,
+            verdict=verdict or unfinished(interrupted),
+            bottleneck=None,
+            latency_budget=None,
+            checks=self.checks(),
+            interrupted=interrupted,
+            knee_stages=tuple(self.knee_stages),
+            omitted=dict(self.omitted),
+            notes=tuple(self.notes),
+        )
+
+
+def unfinished(why: str) -> GateVerdict:
+    """Of a run that has none yet."""
+    return GateVerdict(Verdict.INCONCLUSIVE, (Reason.INTERRUPTED,), (), f"the run did not reach its end: {why}")
+
+
+def _whole(name: str, seen: Sequence[tuple[str, Check]]) -> Check:
+    wrong = [(where, check) for where, check in seen if check.ok is False]
+    if wrong:
+        where, check = wrong[0]
+        return Check(name, False, f"{len(wrong)} of {len(seen)} stages; {where}: {check.detail}")
+    made = [check for _, check in seen if check.ok]
+    if not made:
+        return Check(name, None, seen[0][1].detail)
+    return Check(name, True, f"{len(made)} of {len(seen)} stages; {made[-1].detail}")

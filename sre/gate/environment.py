@@ -1,0 +1,64 @@
+"""Under which conditions a gate run measures: what must be equal for its numbers to be compared with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sre.gate.fingerprint import Fingerprint, build
+from sre.gate.plan import Trace, rates, stage_name
+from sre.gate.result import Smoke
+from sre.settings.gate import GateSettings
+
+METHOD = "1"
+"""Of measuring. Raised when the tool's numbers are no longer comparable with those it gave before."""
+
+SUBJECT = frozenset({"server", "server_version", "engine_version"})
+"""What is under test: it may differ."""
+
+
+def fingerprint(
+    settings: GateSettings, smoke: Smoke, described: Iterable[tuple[str, str]], trace: Trace | None = None
+) -> Fingerprint:
+    """
+    The fingerprint of a run.
+
+    Args:
+        described: What the server and the client's machine tell of themselves.
+    """
+    load = settings.load
+    fields = [
+        ("method", METHOD),
+        ("model", smoke.model),
+        ("api", settings.target.api),
+        ("streaming", "yes" if smoke.streaming else "no"),
+        ("prompt_sizing", smoke.prompt_sizing),
+        ("seed", str(load.seed)),
+        ("warm_up", f"{load.warm_up_requests} requests, {load.warm_up_seconds:g} s"),
+        ("request_timeout_seconds", f"{load.request_timeout_seconds:g}"),
+    ]
+    if trace is None:
+        fields += [
+            ("stages", ", ".join(stage_name(rate) for rate in rates(load))),
+            ("stage_seconds", f"{load.stage_seconds:g}"),
+            ("arrivals", load.arrivals),
+        ]
+    else:
+        fields += [("trace", f"{trace.requests} requests in {trace.seconds:g} s, sha256 {trace.digest[:16]}")]
+    for kind in load.mix:
+        length = "exactly" if kind.fixed_length else "at most"
+        headers = ", ".join(sorted(kind.headers))
+        fields.append(
+            (
+                f"mix.{kind.name}",
+                f"{kind.share:g} of arrivals, prompt {kind.prompt_tokens}, {length} {kind.max_tokens} tokens"
+                + (f", headers {headers}" if headers else ""),
+            )
+        )
+    subject = [("server", smoke.server)]
+    for name, value in described:
+        if name in SUBJECT:
+            if name != "server":
+                subject.append((name, value))
+        else:
+            fields.append((name, value))
+    return build(fields, subject)
