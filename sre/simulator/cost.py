@@ -31,6 +31,7 @@ What the source's figures cannot all be at once, and what is done about it:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 G1_THROUGHPUT_RATIO = 3.2
@@ -89,15 +90,15 @@ class CostModel:
         self._prefill_linear = whole * (1 - ATTENTION_SHARE_OF_PREFILL) / G4_PROMPT_TOKENS
         self._prefill_square = whole * ATTENTION_SHARE_OF_PREFILL / G4_PROMPT_TOKENS**2
 
-    def compute_seconds(self, rows: int) -> float:
-        """Weights read, and used, for ``rows`` tokens of one step."""
+    def compute_seconds(self, rows: float) -> float:
+        """Weights read, and used, for ``rows`` tokens of one step; a mean may be no whole number."""
         return self._seconds * (self._fixed + activated(rows)) if rows else 0.0
 
-    def kv_read_seconds(self, batch: int, context_tokens: int) -> float:
+    def kv_read_seconds(self, batch: float, context_tokens: float) -> float:
         """Reading the KV cache of ``batch`` requests that hold ``context_tokens`` tokens together."""
         if not batch:
             return 0.0
-        beyond = max(0, batch - KV_FLAT_UNTIL)
+        beyond = max(0.0, batch - KV_FLAT_UNTIL)
         length = context_tokens / batch / KV_REFERENCE_TOKENS
         return self._seconds * self._kv * (1 + G2_KV_READ_GROWTH * beyond) * length
 
@@ -135,12 +136,12 @@ class CostModel:
         return fixed_seconds + output_tokens * self.step_seconds(batch, batch * KV_REFERENCE_TOKENS, [])
 
 
-def activated(rows: int) -> float:
+def activated(rows: float) -> float:
     """Share of the experts that at least one of ``rows`` tokens uses, 0..1."""
-    return 1.0 - (1.0 - EXPERTS_ACTIVE_RATIO) ** rows
+    return 1.0 - math.pow(1.0 - EXPERTS_ACTIVE_RATIO, rows)
 
 
-def scheduling_share(batch: int) -> float:
+def scheduling_share(batch: float) -> float:
     """Share of a step that scheduling takes, 0..1 (G3)."""
     if batch <= SCHEDULING_FLAT_UNTIL:
         return SCHEDULING_SHARE_LOW
