@@ -175,6 +175,10 @@ class BaselineSettings(Settings):
     significance: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     minimum_effect_ratio: Annotated[float, Field(ge=0, le=10)] = 0.05
     """A smaller difference of the medians is no regression, however significant."""
+    regression_ratio: Annotated[float, Field(gt=0, le=10)] = 0.2
+    """A regression of this size must not be missed: where the runs vary too much to find it, inconclusive."""
+    power_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """Least chance to find it, by the variation between the runs."""
     required: bool = False
     """Without a baseline: exit 2 instead of judging by the objectives alone."""
 

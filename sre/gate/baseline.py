@@ -1,0 +1,259 @@
+"""
+What a candidate is compared with: runs that somebody accepted, as a versioned document.
+
+Runs of one day share its luck, and against a baseline of one day the next day's candidate looks different: 12 to 20 %
+false alarms in simulation, however many runs. So runs of further days may be added, and each carries its day.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sre.errors import ConfigError, Refused, StateError
+from sre.gate.cells import MeasuredClass, MeasuredRun, measure
+from sre.gate.fingerprint import Fingerprint, require_equal
+from sre.gate.percentiles import thinned
+from sre.gate.report import codec
+from sre.gate.result import GateResult
+from sre.gate.statistics import LARGEST_SIDE
+from sre.gate.verdict import Reason, Verdict
+from sre.printable import one_line
+
+SCHEMA = "sre/gate-baseline"
+MAJOR, MINOR = 1, 0
+
+LEAST_RUNS = 5
+SAMPLE = 200
+"""Values kept per time, class, stage and run: enough for a curve, and small enough to be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """
+    One time that runs were taken in.
+
+    Attributes:
+        run_id: Of the gate run.
+        accepted_at: Seconds since the Unix epoch.
+        runs: How many it brought.
+        note: Why, in a person's words.
+        forced: It had fewer runs than a comparison takes, and was accepted all the same.
+        subject: What was tested: versions.
+    """
+
+    run_id: str
+    accepted_at: float
+    runs: int
+    note: str = ""
+    forced: bool = False
+    subject: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """
+    Accepted runs of one environment.
+
+    Attributes:
+        name: Of the file.
+        fingerprint: Equal for all of them, and for every candidate.
+        runs: At most 100.
+        acceptances: In order.
+    """
+
+    name: str
+    model: str
+    tool_version: str
+    fingerprint: Fingerprint
+    runs: Sequence[MeasuredRun]
+    acceptances: Sequence[Acceptance]
+
+    @property
+    def days(self) -> tuple[str, ...]:
+        """UTC dates of its runs, in order."""
+        return tuple(sorted({run.day for run in self.runs}))
+
+
+def accept(
+    result: GateResult, *, name: str, accepted_at: float, note: str = "", existing: Baseline | None = None,
+    force: bool = False,
+) -> Baseline:  # fmt: skip
+    """
+    Return the baseline that ``result`` makes, or makes of ``existing`` with its runs added.
+
+    Args:
+        force: Take fewer runs than LEAST_RUNS. A failing, interrupted or client-limited run is never taken.
+
+    Raises:
+        Refused: the run does not qualify; the sentence says why.
+        ConfigError: ``existing`` is of another environment; one sentence per difference.
+    """
+    where = f"gate run {result.id}"
+    if problem := _obstacle(result):
+        raise Refused(f"{where}: not accepted as baseline: {problem}")
+    fresh = from_result(result, name=name, accepted_at=accepted_at, note=note)
+    if existing is not None:
+        return add(existing, fresh)
+    if len(fresh.runs) < LEAST_RUNS:
+        if not force:
+            raise Refused(
+                f"{where}: not accepted as baseline: it has {len(fresh.runs)} runs, a comparison takes {LEAST_RUNS}; "
+                "run it with gate.baseline.runs: 5, or accept it by force and add runs later"
+            )
+        return replace(fresh, acceptances=tuple(replace(one, forced=True) for one in fresh.acceptances))
+    return fresh
+
+
+def add(existing: Baseline, fresh: Baseline) -> Baseline:
+    """
+    Return ``existing`` with the runs of ``fresh`` behind its own.
+
+    Raises:
+        Refused: they are in it already, or it would hold more than the exact test takes.
+        ConfigError: other environment.
+    """
+    where = f"baseline {existing.name}"
+    require_equal(existing.fingerprint, fresh.fingerprint, where)
+    known = {one.run_id for one in existing.acceptances}
+    for one in fresh.acceptances:
+        if one.run_id in known:
+            raise Refused(f"{where}: gate run {one.run_id} is in it already")
+    total = len(existing.runs) + len(fresh.runs)
+    if total > LARGEST_SIDE:
+        raise Refused(f"{where}: would hold {total} runs, more than {LARGEST_SIDE}; accept a new one in its place")
+    return replace(
+        existing,
+        runs=(*existing.runs, *fresh.runs),
+        acceptances=(*existing.acceptances, *fresh.acceptances),
+        tool_version=fresh.tool_version,
+    )
+
+
+def from_result(result: GateResult, *, name: str, accepted_at: float = 0.0, note: str = "") -> Baseline:
+    """Return the runs of ``result`` as a baseline, accepted or not. Of an interleaved run: those of side A."""
+    sides = {run.side for run in result.runs}
+    chosen = [run for run in result.runs if run.side == "A" or "A" not in sides]
+    runs = tuple(_slim(measure(run, run_id=result.id, day=_day(run.wall_started_at))) for run in chosen)
+    taken = Acceptance(result.id, accepted_at, len(runs), one_line(note), subject=result.fingerprint.subject)
+    return Baseline(name, result.model, result.tool_version, result.fingerprint, runs, (taken,))
+
+
+def _obstacle(result: GateResult) -> str:
+    """Why these runs must not be what later ones are measured by; "": nothing speaks against it."""
+    if result.interrupted:
+        return f"it was interrupted ({result.interrupted})"
+    if result.verdict.verdict is Verdict.FAIL:
+        hint = "; where that is meant, run it under another gate.baseline.name" if _only_slower(result) else ""
+        return f"it failed ({result.verdict.summary}){hint}"
+    if result.calibration is not None and result.calibration.client_limited:
+        return f"the client was the limit ({result.calibration.reason}): its figures are not the server's"
+    if not result.runs:
+        return "it holds no run"
+    for run in result.runs:
+        for stage in run.stages:
+            if stage.summary is not None and stage.summary.shed:
+                return (
+                    f"stage {stage.plan.name} of run {run.number}: the client held back {stage.summary.shed} requests"
+                )
+    for why in result.verdict.reasons:
+        if why in (Reason.CLIENT_LIMITED, Reason.SELF_CHECK_FAILED):
+            return f"its figures are in doubt ({result.verdict.summary})"
+    return ""
+
+
+def _only_slower(result: GateResult) -> bool:
+    return set(result.verdict.reasons) == {Reason.REGRESSION}
+
+
+def _day(wall_seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(wall_seconds, UTC).date().isoformat()
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _slim(run: MeasuredRun) -> MeasuredRun:
+    """Samples thinned and rounded to a microsecond; of one class and ``all`` that are the same, the one."""
+    return replace(
+        run,
+        stages=tuple(
+            replace(
+                stage,
+                classes={
+                    name: _slim_class(kind, keep=name != "all" or len(stage.classes) != 2)
+                    for name, kind in stage.classes.items()
+                },
+            )
+            for stage in run.stages
+        ),
+    )
+
+
+def _slim_class(kind: MeasuredClass, *, keep: bool) -> MeasuredClass:
+    def few(values: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(value, 6) for value in thinned(values, SAMPLE)) if keep else ()
+
+    return replace(
+        kind, ttft_sample_seconds=few(kind.ttft_sample_seconds), e2e_sample_seconds=few(kind.e2e_sample_seconds)
+    )
+
+
+def to_document(baseline: Baseline) -> dict[str, Any]:
+    """What JSON has."""
+    return {"schema": SCHEMA, "schema_version": f"{MAJOR}.{MINOR}", **codec.encode(baseline)}
+
+
+def dumps(baseline: Baseline) -> str:
+    """The file's text: a line per value would be unreadable in a diff, one line for all as well; so a line per run."""
+    document = to_document(baseline)
+    runs = document.pop("runs")
+    head = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
+    lines = ",\n".join("  " + json.dumps(run, allow_nan=False, separators=(",", ":")) for run in runs)
+    return f'{head[:-2]},\n "runs": [\n{lines}\n ]\n}}\n'
+
+
+def from_document(document: Any, where: str) -> Baseline:
+    """
+    Return the baseline that ``document`` holds.
+
+    Args:
+        where: Name of the file, for the message.
+
+    Raises:
+        StateError: another document, a newer major version, damaged; or one that no candidate can be compared with.
+    """
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise StateError(f"{where}: is no baseline of the gate; accept one with: sre gate baseline accept RUN")
+    version = str(document.get("schema_version"))
+    if version.partition(".")[0] != str(MAJOR):
+        raise StateError(
+            f"{where}: schema_version {one_line(version)[:20]} is not {MAJOR}.x; use the sre that wrote it"
+        )
+    try:
+        baseline = codec.decode(Baseline, document)
+    except codec.Unreadable as problem:
+        raise StateError(f"{where}: {one_line(str(problem))}; restore the file, or accept a new baseline") from None
+    if not baseline.runs:
+        raise StateError(f"{where}: holds no run; accept a new baseline")
+    return baseline
+
+
+def loads(text: str, where: str) -> Baseline:
+    """Read a file's text. Raises StateError, see ``from_document``."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StateError(
+            f"{where}: is not JSON ({type(error).__name__}); restore it, or accept a new baseline"
+        ) from None
+    return from_document(document, where)
+
+
+def none_there(where: str) -> ConfigError:
+    """The error to raise where there is no baseline and the settings require one."""
+    problem = "there is no baseline, and gate.baseline.required is true"
+    return ConfigError([f"{where}: {problem}; accept one with: sre gate baseline accept RUN"])

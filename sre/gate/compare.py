@@ -1,0 +1,229 @@
+"""
+Comparison with a reference: exact Mann-Whitney over values per run, a least effect, Holm over the gated cells.
+
+Why runs and not requests: requests of one run share its luck, so that a test over thousands of them finds something
+every time. Why a PASS needs power: with noisy runs "no significant difference" is what one would see anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from sre.gate.cells import LESS_IS_WORSE, TIMES, CellValues, MeasuredRun, collect, named_cells
+from sre.gate.judging import Doubt, JudgePolicy, doubt_of_stage
+from sre.gate.percentiles import sample_floor
+from sre.gate.statistics import (
+    LARGEST_SIDE,
+    critical_u,
+    effect_ratio,
+    holm,
+    mann_whitney_p,
+    power,
+    runs_needed,
+    variation_ratio,
+)
+from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
+
+KIND = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Values of one cell on both sides, and what was computed of them."""
+
+    cell: Cell
+    ours: CellValues
+    theirs: CellValues
+    stopped: tuple[Verdict, Reason, str] | None
+    """The answer where the values need not be looked at."""
+    p_value: float
+    effect: float
+    variation: float
+    """Of the noisier side."""
+    typical_variation: float
+    """Of both sides together: what the power is computed from."""
+
+
+def judge_cells(
+    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], policy: JudgePolicy, doubt: Doubt | None = None
+) -> tuple[CellVerdict, ...]:
+    """
+    Return one judgement per gated cell.
+
+    Args:
+        doubt: In the whole run of either side.
+    """
+    cells = named_cells(policy.cells, reference, policy.first_class)
+    sides = [_sides(cell, candidate, reference, policy, doubt) for cell in cells]
+    # Cells that cannot be compared count for Holm, too: leaving them out would make the others easier to fail, and a
+    # candidate's trouble in one cell must not change the yardstick of another.
+    adjusted = holm([one.p_value for one in sides])
+    level = policy.significance / max(1, len(sides))
+    return tuple(_verdict(one, p, level, policy) for one, p in zip(sides, adjusted, strict=True))
+
+
+def _sides(
+    cell: Cell,
+    candidate: Sequence[MeasuredRun],
+    reference: Sequence[MeasuredRun],
+    policy: JudgePolicy,
+    doubt: Doubt | None,
+) -> _Sides:
+    ours, theirs = collect(candidate, cell), collect(reference, cell)
+    stopped = _stopped(ours, theirs, policy, doubt)
+    if stopped is None and cell.metric in LESS_IS_WORSE and median(theirs.values) <= 0:
+        stopped = Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "in the reference: nothing was served"
+    if stopped is not None:
+        p_value = 0.0 if stopped[0] is Verdict.FAIL else 1.0
+        return _Sides(cell, ours, theirs, stopped, p_value, math.nan, math.nan, math.nan)
+    mine, yours = variation_ratio(ours.values), variation_ratio(theirs.values)
+    return _Sides(
+        cell,
+        ours,
+        theirs,
+        None,
+        _p_value(cell, ours.values, theirs.values),
+        effect_ratio(ours.values, theirs.values, higher_is_worse=cell.metric not in LESS_IS_WORSE),
+        max(mine, yours),
+        math.sqrt((mine * mine + yours * yours) / 2),
+    )
+
+
+def _stopped(
+    ours: CellValues, theirs: CellValues, policy: JudgePolicy, doubt: Doubt | None
+) -> tuple[Verdict, Reason, str] | None:
+    doubt = doubt or doubt_of_stage(*ours.late, ours.failed_checks, policy)
+    if doubt is not None:
+        return Verdict.INCONCLUSIVE, doubt.reason, doubt.detail
+    other = doubt_of_stage(*theirs.late, theirs.failed_checks, policy)
+    if other is not None:
+        return Verdict.INCONCLUSIVE, other.reason, f"in the reference: {other.detail}"
+    if theirs.given_up:
+        return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, f"in the reference: {theirs.given_up}"
+    if ours.given_up:
+        return Verdict.FAIL, Reason.STAGE_GIVEN_UP, ours.given_up
+    for side, who in ((ours, ""), (theirs, "in the reference: ")):
+        if not side.values:
+            return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, who + (side.missing or "there is no run")
+        if len(side.values) < policy.minimum_runs:
+            why = f" ({side.missing})" if side.missing else ""
+            return (
+                Verdict.INCONCLUSIVE,
+                Reason.TOO_FEW_RUNS,
+                f"{who}{len(side.values)} runs have a value{why}; it takes {policy.minimum_runs} on each side",
+            )
+        if len(side.values) > LARGEST_SIDE:
+            return (
+                Verdict.INCONCLUSIVE,
+                Reason.NOT_MEASURED,
+                f"{who}{len(side.values)} runs; the exact test takes at most {LARGEST_SIDE} on a side",
+            )
+    if ours.missing:
+        return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, ours.missing
+    return None
+
+
+def _p_value(cell: Cell, ours: Sequence[float], theirs: Sequence[float]) -> float:
+    if cell.metric in LESS_IS_WORSE:
+        return mann_whitney_p([-value for value in ours], [-value for value in theirs])
+    return mann_whitney_p(ours, theirs)
+
+
+def _verdict(one: _Sides, p_adjusted: float, level: float, policy: JudgePolicy) -> CellVerdict:
+    base = CellVerdict(
+        one.cell, KIND, Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, tuple(one.ours.values), tuple(one.theirs.values)
+    )
+    if one.stopped is not None:
+        verdict, reason, detail = one.stopped
+        return replace(base, verdict=verdict, reason=reason, detail=detail)
+    m, n = len(one.ours.values), len(one.theirs.values)
+    chance = power(
+        m,
+        n,
+        variation=one.typical_variation,
+        regression_ratio=policy.regression_ratio,
+        minimum_effect_ratio=policy.minimum_effect_ratio,
+        significance=level,
+    )
+    verdict, reason, detail = _answer(one, p_adjusted, chance, level, policy)
+    return replace(
+        base,
+        verdict=verdict,
+        reason=reason,
+        p_value=one.p_value,
+        p_adjusted=p_adjusted,
+        effect_ratio=one.effect,
+        variation_ratio=one.variation,
+        power_ratio=chance,
+        detail=detail,
+    )
+
+
+def _answer(
+    one: _Sides, p_adjusted: float, chance: float, level: float, policy: JudgePolicy
+) -> tuple[Verdict, Reason, str]:
+    m, n = len(one.ours.values), len(one.theirs.values)
+    figures = (
+        f"median {_shown(one.cell, median(one.ours.values))} against {_shown(one.cell, median(one.theirs.values))} "
+        f"({_signed(one.effect)}), p {p_adjusted:.3f} over all cells, runs vary by {_percent(one.variation)}"
+    )
+    if p_adjusted <= policy.significance and one.effect > policy.minimum_effect_ratio:
+        return Verdict.FAIL, Reason.REGRESSION, figures
+    if critical_u(m, n, level) is None:
+        return (
+            Verdict.INCONCLUSIVE,
+            Reason.TOO_FEW_RUNS,
+            f"{figures}; {m} against {n} runs cannot reach p {level:.4f}: more runs, or fewer cells",
+        )
+    quantile = TIMES[one.cell.metric][2] if one.cell.metric in TIMES else None
+    fewest = min(one.ours.count, one.theirs.count)
+    if quantile is not None and fewest < sample_floor(quantile):
+        return (
+            Verdict.INCONCLUSIVE,
+            Reason.TOO_FEW_SAMPLES,
+            f"{figures}; {fewest} requests per run, this percentile takes {sample_floor(quantile)}: "
+            "longer stages, or a lower percentile",
+        )
+    if chance < policy.power_ratio:
+        return Verdict.INCONCLUSIVE, Reason.NOISY, f"{figures}; {_remedy(one, chance, level, policy)}"
+    return Verdict.PASS, Reason.NO_REGRESSION, figures
+
+
+def _remedy(one: _Sides, chance: float, level: float, policy: JudgePolicy) -> str:
+    needed = runs_needed(
+        variation=one.typical_variation,
+        regression_ratio=policy.regression_ratio,
+        minimum_effect_ratio=policy.minimum_effect_ratio,
+        significance=level,
+        wanted=policy.power_ratio,
+    )
+    more = f"about {needed} runs on each side would do" if needed else "no number of runs makes up for that"
+    return (
+        f"a regression of {policy.regression_ratio:.0%} would be found in {chance:.0%} of cases, "
+        f"{policy.power_ratio:.0%} are asked for: {more}; or quieter machines, or longer stages"
+    )
+
+
+def _shown(cell: Cell, value: float) -> str:
+    if math.isinf(value):
+        return "infinite (failures)"
+    if cell.metric.endswith("_ratio"):
+        return f"{value:.2%}"
+    if cell.metric in LESS_IS_WORSE:
+        return f"{value:.1f}/s"
+    return f"{value * 1000:.1f} ms"
+
+
+def _signed(effect: float) -> str:
+    if math.isinf(effect):
+        return "infinitely worse"
+    if effect == 0:
+        return "equal"
+    return f"{abs(effect):.1%} {'worse' if effect > 0 else 'better'}"
+
+
+def _percent(ratio: float) -> str:
+    return "without bound" if math.isinf(ratio) else f"{ratio:.1%}"
