@@ -8,7 +8,7 @@ dev    the same, and what the checks need
 tools  Debian's prometheus and prometheus-alertmanager, a C compiler for the stand-in NVML library, and TypeScript with
        Grafana's types in .setup/typescript (node and npm are not installed: Debian's npm is 400 packages)
 vllm   .venv-vllm with the CPU build of vLLM
-all    dev, tools, vllm
+all    dev, tools, vllm, at the same time: they wait for different servers
 
 Only the standard library: this runs before anything is installed. What cannot be had is a hint on a developer's
 machine and a failure in CI (CI=true). pip, apt and npm are used as this machine configures them.
@@ -24,6 +24,9 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +45,8 @@ DEBIAN_PACKAGES = {
 TYPESCRIPT = STAMPS / "typescript"
 TYPESCRIPT_SOURCE = ROOT / "tests" / "monitoring" / "dashboards" / "typescript"
 POLICY = Path("/usr/sbin/policy-rc.d")
+APT = threading.Lock()
+"""apt-get does one thing at a time."""
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -93,10 +98,12 @@ def runs(python: Path, *code: str) -> bool:
 
 
 def make_venv(folder: Path) -> None:
-    if importlib.util.find_spec("ensurepip") is None or importlib.util.find_spec("venv") is None:
-        package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
-        say(f"this Python cannot make environments; installing Debian's {package}")
-        apt_install([package], f"install it: apt-get install {package}")
+    with APT:
+        importlib.invalidate_caches()
+        if importlib.util.find_spec("ensurepip") is None or importlib.util.find_spec("venv") is None:
+            package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+            say(f"this Python cannot make environments; installing Debian's {package}")
+            apt_install([package], f"install it: apt-get install {package}")
     if folder.exists():
         shutil.rmtree(folder)
     run(sys.executable, "-m", "venv", str(folder))
@@ -130,7 +137,7 @@ def as_root() -> list[str] | None:
 
 
 def apt_install(packages: list[str], remedy: str) -> None:
-    """Install Debian packages without starting their services. Raises SetupError with ``remedy``."""
+    """Install Debian packages without starting their services; hold APT. Raises SetupError with ``remedy``."""
     prefix = as_root()
     if shutil.which("apt-get") is None or prefix is None:
         why = "this is no Debian" if shutil.which("apt-get") is None else "that needs root"
@@ -172,7 +179,8 @@ def debian_tools() -> None:
     if not missing:
         return
     say(f"installing Debian's {', '.join(missing)} (their services are not started)")
-    apt_install(missing, f"apt-get install {' '.join(missing)}")
+    with APT:
+        apt_install(missing, f"apt-get install {' '.join(missing)}")
 
 
 def typescript_types() -> None:
@@ -232,9 +240,18 @@ def requirements_of_vllm(python: Path) -> list[str]:
     return [line for line in out.splitlines() if "extra ==" not in line and not line.startswith(unneeded)]
 
 
-def optional(step: str, install: object) -> bool:
+def needed(which: str) -> bool:
+    """The environment, without which nothing goes."""
+    try:
+        python_environment(which)
+    except SetupError as error:
+        say(str(error))
+        return False
+    return True
+
+
+def optional(step: str, install: Callable[[], None]) -> bool:
     """Run a step that tests can do without on a developer's machine."""
-    assert callable(install)
     try:
         install()
     except SetupError as error:
@@ -245,27 +262,34 @@ def optional(step: str, install: object) -> bool:
     return True
 
 
+def tools() -> bool:
+    return all([optional("Debian tools", debian_tools), optional("TypeScript", typescript_types)])
+
+
+def vllm() -> bool:
+    return optional("vLLM", vllm_environment)
+
+
+STEPS: dict[str, tuple[Callable[[], bool], ...]] = {
+    "demo": (lambda: needed("demo"),),
+    "dev": (lambda: needed("dev"),),
+    "tools": (tools,),
+    "vllm": (vllm,),
+    "all": (lambda: needed("dev"), tools, vllm),
+}
+
+
 def main(argv: list[str]) -> int:
     if sys.version_info < (3, 11):  # noqa: UP036 - this is what tells people so
         say(f"Python {platform.python_version()} is too old; use 3.11 or newer: make PYTHON=python3.11 …")
         return 1
-    which = argv[0] if len(argv) == 1 else ""
-    if which not in {"demo", "dev", "tools", "vllm", "all"}:
+    steps = STEPS.get(argv[0]) if len(argv) == 1 else None
+    if steps is None:
         say("usage: python3 .ci/setup.py demo|dev|tools|vllm|all")
         return 2
-    try:
-        if which in {"demo", "dev", "all"}:
-            python_environment("dev" if which == "all" else which)
-    except SetupError as error:
-        say(str(error))
-        return 1
-    ok = True
-    if which in {"tools", "all"}:
-        ok &= optional("Debian tools", debian_tools)
-        ok &= optional("TypeScript", typescript_types)
-    if which in {"vllm", "all"}:
-        ok &= optional("vLLM", vllm_environment)
-    return 0 if ok else 1
+    with ThreadPoolExecutor(len(steps)) as pool:
+        done = [pool.submit(step) for step in steps]
+    return 0 if all(one.result() for one in done) else 1
 
 
 if __name__ == "__main__":

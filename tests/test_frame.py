@@ -127,6 +127,26 @@ def test_a_python_without_vllm_is_a_hint_here_and_a_failure_in_ci(project: Path,
     assert "SRE_VLLM_PYTHON=/nonexistent/python has no vllm" in done.stderr
 
 
+def test_all_does_its_steps_at_once_and_tells_of_each_that_failed(project: Path) -> None:
+    """Each step here waits for the other; one after the other they would wait in vain."""
+    meet = "i=0; until [ -e {} ] || [ $i = 300 ]; do /bin/sleep 0.1; i=$((i+1)); done; [ -e {} ]"
+    python, other = project / ".venv" / "bin" / "python", project / "other-python"
+    call = f'echo "$@" >> {project}/calls; [ "$1" = -c ]'
+    python.write_text(f"#!/bin/sh\n{call} || {{ >{project}/a; {meet.format(project / 'b', project / 'b')}; }}\n")
+    other.write_text(f"#!/bin/sh\n>{project}/b; {meet.format(project / 'a', project / 'a')} && exit 7\n")
+    other.chmod(0o755)
+    done = setup(project, "all", CI="true", SRE_VLLM_PYTHON=str(other))
+    assert done.returncode == 1
+    assert "failed with exit code" not in done.stderr
+    for sentence in (
+        "Debian tools: ",
+        "TypeScript: node or npm is missing",
+        f"vLLM: SRE_VLLM_PYTHON={other} has no vllm",
+    ):
+        assert sentence in done.stderr
+    assert len(pip_calls(project)) == 1
+
+
 def test_wrong_usage_says_what_is_right(project: Path) -> None:
     done = setup(project, "everything")
     assert (done.returncode, done.stderr) == (2, "setup: usage: python3 .ci/setup.py demo|dev|tools|vllm|all\n")
