@@ -73,6 +73,8 @@ class RequestRecord:
         asked_prompt_tokens: What the mix wanted.
         max_tokens: What we allowed.
         detail: First words of an error, printable, at most 200 characters; never prompt or answer text.
+        connect_seconds: Spent on opening a connection before sending; 0 where one was open. The network's and the
+            server's time, not the client's lateness.
     """
 
     number: int
@@ -98,6 +100,7 @@ class RequestRecord:
     asked_prompt_tokens: int | None = None
     max_tokens: int | None = None
     detail: str = ""
+    connect_seconds: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -106,8 +109,8 @@ class RequestRecord:
 
     @property
     def lag_seconds(self) -> float | None:
-        """Intended to sent, >= 0: the client's own lateness. None: never sent."""
-        return None if self.sent_at is None else self.sent_at - self.intended_at
+        """Intended to sent, but for the opening of a connection; >= 0: the client's own lateness. None: never sent."""
+        return None if self.sent_at is None else max(0.0, self.sent_at - self.intended_at - self.connect_seconds)
 
     @property
     def ttft_seconds(self) -> float:
@@ -122,9 +125,10 @@ class RequestRecord:
     @property
     def tpot_seconds(self) -> float | None:
         """
-        Mean time per output token after the first: (last - first content) / (output tokens - 1).
+        Mean time per output token after the first: (last content - first token) / (output tokens - 1).
 
-        Infinite if failed; None where it has no meaning (one token, one chunk, no usage).
+        The first token is one of reasoning where there is any: ``usage`` counts those, too. Infinite if failed; None
+        where it has no meaning (one token, one chunk, no usage).
         """
         if self.failed:
             return math.inf
@@ -132,7 +136,10 @@ class RequestRecord:
             return None
         if self.output_tokens < 2 or self.chunks < 2:
             return None
-        return (self.last_content_at - self.first_content_at) / (self.output_tokens - 1)
+        first = self.first_content_at
+        if self.first_reasoning_at is not None:
+            first = min(first, self.first_reasoning_at)
+        return (self.last_content_at - first) / (self.output_tokens - 1)
 
     def _since(self, moment: float | None) -> float:
         if self.cause is not Cause.OK or moment is None:

@@ -1,0 +1,118 @@
+"""What the processes of a stage report, put together: raw records, never percentiles of percentiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sre.adapters.load.sender import SAMPLE_SECONDS
+from sre.adapters.load.wire import News, record_of
+from sre.gate.records import Cause, RequestRecord
+from sre.gate.stages import ClientCost, InFlightSample, LiveCounts, StageLoad, StagePlan
+
+
+def nearest_rank(ascending: Sequence[float], ratio: float) -> float | None:
+    """Return the value at ``ratio`` of values in ascending order, one that did occur; None: no values."""
+    return ascending[max(0, math.ceil(ratio * len(ascending)) - 1)] if ascending else None
+
+
+class Merge:
+    """A stage as far as its processes told."""
+
+    def __init__(self, plan: StagePlan, planned: int, parts: int, started_at: float) -> None:
+        self._plan, self._planned, self._parts, self._started_at = plan, planned, parts, started_at
+        self._records: list[RequestRecord] = []
+        self._samples: dict[int, int] = {}
+        self._last: dict[int, News] = {}
+        self._ok = self._failed = self._shed = 0
+        self._ttft: list[float] = []
+        self._e2e: list[float] = []
+        self._lag: list[float] = []
+
+    def add(self, part: int, news: News) -> None:
+        """Take what process ``part`` told."""
+        self._last[part] = news
+        for number, in_flight in news.samples:
+            self._samples[number] = self._samples.get(number, 0) + in_flight
+        for row in news.rows:
+            record = record_of(row)
+            self._records.append(record)
+            if record.cause is Cause.OK:
+                self._ok += 1
+            elif record.failed:
+                self._failed += 1
+            elif record.cause is Cause.SHED_BY_CLIENT:
+                self._shed += 1
+            if record.cause is not Cause.CANCELLED and record.cause is not Cause.SHED_BY_CLIENT:
+                self._ttft.append(record.ttft_seconds)
+                self._e2e.append(record.e2e_seconds)
+            if (lag := record.lag_seconds) is not None:
+                self._lag.append(lag)
+
+    @property
+    def complete(self) -> bool:
+        """Every process reported its end."""
+        return len(self._last) == self._parts and all(news.last for news in self._last.values())
+
+    def live(self, at: float) -> LiveCounts:
+        """Where the stage stands; percentiles over all that ended, failures as infinitely slow."""
+        for values in (self._ttft, self._e2e, self._lag):
+            values.sort()  # what came since the last time, into a list in order: quick
+        told = self._last.values()
+        return LiveCounts(
+            at=at,
+            started_at=self._started_at,
+            planned=self._planned,
+            due=sum(news.due for news in told),
+            sent=sum(news.sent for news in told),
+            in_flight=sum(news.in_flight for news in told),
+            ok=self._ok,
+            failed=self._failed,
+            shed=self._shed,
+            over_limit=sum(news.over_limit for news in told),
+            ttft_p50_seconds=nearest_rank(self._ttft, 0.5),
+            ttft_p99_seconds=nearest_rank(self._ttft, 0.99),
+            e2e_p99_seconds=nearest_rank(self._e2e, 0.99),
+            lag_p99_seconds=nearest_rank(self._lag, 0.99),
+        )
+
+    def result(
+        self, *, now: float, own_cpu_seconds: float, aborted: str | None, wall_started_at: float, notes: Sequence[str]
+    ) -> StageLoad:
+        """
+        Return the stage.
+
+        Args:
+            now: End of the stage if a process did not tell when it ended.
+            own_cpu_seconds: What this process took meanwhile.
+        """
+        self._lag.sort()
+        records = sorted(self._records, key=lambda record: record.number)
+        told = list(self._last.values())
+        loop_lags = sorted(lag for news in told for lag in news.loop_lags)
+        samples = [
+            InFlightSample(self._started_at + number * SAMPLE_SECONDS, in_flight)
+            for number, in_flight in sorted(self._samples.items())
+        ]
+        schedule_ended_at = self._started_at + self._plan.duration_seconds
+        ends = [news.stopped_at for news in told if news.last]
+        return StageLoad(
+            plan=self._plan,
+            planned=self._planned,
+            started_at=self._started_at,
+            schedule_ended_at=schedule_ended_at,
+            stopped_at=max(ends) if len(ends) == self._parts else now,
+            records=records,
+            in_flight=samples,
+            client=ClientCost(
+                cpu_seconds=own_cpu_seconds + sum(news.cpu_seconds for news in told),
+                processes=self._parts,
+                loop_lag_p99_seconds=nearest_rank(loop_lags, 0.99) or 0.0,
+                lag_p50_seconds=nearest_rank(self._lag, 0.5) or 0.0,
+                lag_p99_seconds=nearest_rank(self._lag, 0.99) or 0.0,
+                lag_max_seconds=self._lag[-1] if self._lag else 0.0,
+            ),
+            aborted=aborted,
+            wall_started_at=wall_started_at,
+            notes=tuple(notes),
+        )

@@ -1,0 +1,267 @@
+"""First requests to a server: is it there, which model, how does it count tokens, does it stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from yarl import URL
+
+from sre.adapters.load.bodies import request_document
+from sre.adapters.load.session import open_session
+from sre.adapters.load.wire import Target
+from sre.clock import Clock
+from sre.errors import ConfigError, MalformedResponse, Rejected, SreError, Unreachable
+from sre.gate.answer import Answer
+from sre.gate.ending import Ending, of_answer, of_status
+from sre.gate.prompts import TOLERANCE_RATIO, PromptScale, prompt, scale_by_chars, scale_from
+from sre.gate.records import Cause
+from sre.gate.result import Smoke
+from sre.printable import one_line
+
+FEW_WORDS = 24
+MANY_WORDS = 512
+CHECK_WORDS = 2048
+"""Of the prompts that are counted to learn how many tokens a word has."""
+ROOM_RATIO = 0.5
+"""Of the model's context that such a prompt may take."""
+ANSWER_TOKENS = 8
+MOST_NAMES = 10
+MOST_BODY_BYTES = 16 << 20
+
+
+class Probe:
+    """
+    Asks ``target``; afterwards ``target`` has the model's name, and ``scale`` how long prompts become.
+
+    Raises:
+        Unreachable, Rejected, MalformedResponse: As ``LoadGenerator.smoke`` says.
+        ConfigError: The URL is none.
+    """
+
+    def __init__(self, target: Target, clock: Clock, timeout_seconds: float) -> None:
+        self.target = target
+        self.scale: PromptScale = scale_by_chars()
+        self._clock, self._timeout_seconds = clock, timeout_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._salt = f"sre-gate-{os.urandom(4).hex()}-0"
+        self._asked = 0
+        self._max_model_len: int | None = None
+        try:
+            url = URL(target.url)
+            shown = str(url.with_user(None)) if url.host else ""
+        except ValueError:
+            shown = ""
+        if not shown or url.scheme not in ("http", "https"):
+            raise ConfigError([f"gate.target.url: {target.url!r} is no URL; write http://host:port"])
+        self._system = f"target {shown}"
+
+    async def __aenter__(self) -> Self:
+        self._session = open_session(self.target)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def learn(self) -> None:
+        """The model's name, and how it counts."""
+        await self._find_model()
+        await self._find_scale()
+
+    async def smoke(self) -> Smoke:
+        """See ``sre.control.gate_ports.LoadGenerator.smoke``."""
+        await self.learn()
+        server = await self._server()
+        _, ending = await self._ask(stream=False)
+        self._refuse_broken(ending, "a completion")
+        streamed, streamed_ending = await self._ask(stream=True)
+        if streamed_ending.cause is Cause.CLIENT_ERROR and "stream_options" in streamed_ending.detail:
+            self.target = replace(self.target, usage=False)
+            streamed, streamed_ending = await self._ask(stream=True)
+        self._refuse_broken(streamed_ending, "a streamed completion")
+        problems = [
+            f"{what}: {one.cause.value}, {one.detail}"
+            for what, one in (("whole answer", ending), ("streamed answer", streamed_ending))
+            if one.cause is not Cause.OK
+        ]
+        return Smoke(
+            ok=not problems,
+            detail="; ".join(problems),
+            model=self.target.model,
+            max_model_len=self._max_model_len,
+            streaming=streamed_ending.cause is Cause.OK and streamed.first_event_at is not None,
+            usage_reported=streamed.output_tokens is not None,
+            prompt_sizing=self.scale.method,
+            server=server,
+        )
+
+    # ---- model -----------------------------------------------------------------------------------------------------
+
+    async def _find_model(self) -> None:
+        status, body, _ = await self._request("GET", "/v1/models")
+        if status in (404, 405) and self.target.model:
+            return  # some servers list no models
+        if status in (401, 403):
+            raise Rejected(
+                self._system, f"refuses the API key (HTTP {status}); set gate.target.api_key, e.g. env:OPENAI_API_KEY"
+            )
+        if status != 200:
+            raise Rejected(
+                self._system,
+                f"{of_status(status, None, body).detail} for /v1/models; gate.target.url must be the base URL of an "
+                "OpenAI-compatible server",
+            )
+        found = _json(body)
+        data = found.get("data") if isinstance(found, dict) else None
+        if not isinstance(data, list) or not all(isinstance(one, dict) and "id" in one for one in data):
+            raise MalformedResponse(
+                self._system, "/v1/models is no list of models; gate.target.url must be an OpenAI-compatible server"
+            )
+        models = {str(one["id"]): one for one in data}
+        if not models:
+            raise Rejected(self._system, "serves no model; load one first")
+        if not self.target.model:
+            self.target = replace(self.target, model=next(iter(models)))
+        if self.target.model not in models:
+            names = ", ".join(list(models)[:MOST_NAMES])
+            raise Rejected(
+                self._system, one_line(f"serves no model {self.target.model}; it serves {names}: set gate.target.model")
+            )
+        length = models[self.target.model].get("max_model_len")
+        self._max_model_len = length if isinstance(length, int) and length > 0 else None
+
+    async def _server(self) -> str:
+        status, body, headers = await self._request("GET", "/version")
+        found = _json(body) if status == 200 else None
+        if isinstance(found, dict) and isinstance(found.get("version"), str):
+            return one_line(f"vllm {found['version']}"[:80])
+        return one_line(headers.get("Server", "unknown")[:80])
+
+    # ---- prompt length ---------------------------------------------------------------------------------------------
+
+    async def _find_scale(self) -> None:
+        for method, count in (("tokenize", self._tokenized), ("usage", self._used)):
+            first = await count(FEW_WORDS)
+            if first is None:
+                continue
+            second_words = self._many(MANY_WORDS, FEW_WORDS, first)
+            second = await count(second_words)
+            if second is None:
+                continue
+            try:
+                scale = scale_from((FEW_WORDS, first), (second_words, second), method)
+            except ValueError:
+                continue
+            check_words = self._many(CHECK_WORDS, FEW_WORDS, first)
+            check = await count(check_words) if method == "tokenize" and check_words > second_words else None
+            if check is not None and abs(scale.tokens(check_words) / check - 1) > TOLERANCE_RATIO:
+                scale = scale_from((FEW_WORDS, first), (check_words, check), method)
+            self.scale = scale
+            return
+        self.scale = scale_by_chars()
+
+    def _many(self, wanted: int, few: int, few_tokens: int) -> int:
+        """``wanted`` words, or what has room in the model's context."""
+        if self._max_model_len is None:
+            return wanted
+        return max(few + 1, min(wanted, int(self._max_model_len * ROOM_RATIO * few / max(1, few_tokens))))
+
+    async def _tokenized(self, words: int) -> int | None:
+        text = self._prompt(words)
+        body: dict[str, Any] = {"model": self.target.model}
+        body |= {"messages": [{"role": "user", "content": text}]} if self.target.api == "chat" else {"prompt": text}
+        status, answer, _ = await self._request("POST", "/tokenize", body)
+        found = _json(answer) if status == 200 else None
+        count = found.get("count") if isinstance(found, dict) else None
+        return count if isinstance(count, int) and count > 0 else None
+
+    async def _used(self, words: int) -> int | None:
+        body = request_document(self.target, self._prompt(words), max_tokens=1, stream=False, fixed_length=False)
+        status, answer, _ = await self._request("POST", URL(self.target.path_url).path, body)
+        if status != 200:
+            return None
+        found = Answer()
+        found.feed(answer, 0.0)
+        found.end(0.0)
+        return found.prompt_tokens or None
+
+    def _prompt(self, words: int) -> str:
+        self._asked += 1
+        return prompt(self._salt, "probe", self._asked, words)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, *, stream: bool) -> tuple[Answer, Ending]:
+        document = request_document(
+            self.target, self._prompt(FEW_WORDS), max_tokens=ANSWER_TOKENS, stream=stream, fixed_length=False
+        )
+        path = URL(self.target.path_url).path
+        status, body, headers = await self._request("POST", path, document)
+        answer = Answer()
+        if status != 200:
+            return answer, of_status(status, headers.get("x-sre-reason"), body)
+        at = self._clock.monotonic()
+        answer.feed(body, at)
+        answer.end(at)
+        content_type = headers.get("Content-Type", "")
+        return answer, of_answer(answer, cut=None, max_tokens=ANSWER_TOKENS, content_type=content_type)
+
+    def _refuse_broken(self, ending: Ending, what: str) -> None:
+        if ending.cause is Cause.MALFORMED:
+            raise MalformedResponse(self._system, f"{what} cannot be read: {ending.detail}; is it OpenAI-compatible?")
+        if ending.cause in (Cause.CLIENT_ERROR, Cause.REDIRECT):
+            raise Rejected(self._system, f"refuses {what}: {ending.detail}; check gate.target (url, model, api)")
+
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        assert self._session is not None
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._session.request(method, self.target.url + path, data=data, allow_redirects=False) as response,
+            ):
+                raw = await response.content.read(MOST_BODY_BYTES)
+                while len(raw) < MOST_BODY_BYTES and (more := await response.content.read(MOST_BODY_BYTES)):
+                    raw += more
+                return response.status, raw, response.headers
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise self._failed(error, path) from error
+
+    def _failed(self, error: Exception, path: str) -> SreError:
+        text = one_line(str(error) or type(error).__name__)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return Unreachable(
+                self._system,
+                f"its TLS certificate is not trusted: {text}; name its authority in gate.target.tls_ca_file",
+                retryable=False,
+            )
+        if isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ServerFingerprintMismatch):
+            return Unreachable(self._system, f"TLS failed: {text}; is it http:// instead?", retryable=False)
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return Unreachable(self._system, f"its name has no address: {text}; check gate.target.url")
+        if isinstance(error, TimeoutError):
+            return Unreachable(self._system, f"no answer to {path} within {self._timeout_seconds:g} s; is it loaded?")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return Unreachable(self._system, f"no connection: {text}; start it, or check gate.target.url")
+        if isinstance(error, aiohttp.ClientResponseError | ValueError) or type(error) is aiohttp.ClientPayloadError:
+            return MalformedResponse(self._system, f"what answers {path} is no HTTP server we can read: {text}")
+        return Unreachable(self._system, f"the connection broke at {path}: {text}; is it up?")
+
+
+def _json(body: bytes) -> Any:
+    """The JSON in ``body``; None: it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

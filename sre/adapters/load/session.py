@@ -1,0 +1,110 @@
+"""The HTTP client as the load generator needs it: no limits, no retries, no redirects, honest stamps."""
+
+from __future__ import annotations
+
+import resource
+import ssl
+import time
+from typing import Any
+
+import aiohttp
+from aiohttp import payload
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_proto import ResponseHandler
+
+from sre.adapters.load.wire import Target
+from sre.errors import ConfigError
+from sre.gate.records import RequestRecord
+
+READ_BUFFER_BYTES = 1 << 20
+"""A client that stops reading because its own buffer is full would be measured as a slow server."""
+IDLE_SECONDS = 3.0
+"""A connection idle for longer is not used again: vLLM's server closes it after 5 s, maybe just as we send."""
+SPARE_FILES = 64
+"""Open files of a process beside its connections (our estimate)."""
+
+
+class Body(payload.BytesPayload):
+    """A request body that notes when it is handed to the socket; aiohttp sends the headers together with it."""
+
+    def __init__(self, body: bytes, record: RequestRecord) -> None:
+        super().__init__(body, content_type="application/json")
+        self.record = record
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self.record.sent_at = time.monotonic()
+        await super().write_with_length(writer, content_length)
+
+
+class Connector(aiohttp.TCPConnector):
+    """Notes how long the opening of a connection took: not the client's lateness."""
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        began = time.monotonic()
+        try:
+            return await super()._create_connection(req, traces, timeout)
+        finally:
+            body = req.body
+            if isinstance(body, Body):
+                body.record.connect_seconds = time.monotonic() - began
+
+
+def tls_context(ca_file: str | None) -> ssl.SSLContext | bool:
+    """
+    Return what checks the server's certificate: the system's authorities, and those in ``ca_file``.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds no certificate.
+    """
+    if ca_file is None:
+        return True
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(ca_file)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or "not readable" if not isinstance(error, ssl.SSLError) else "holds no certificate"
+        raise ConfigError(
+            [f"gate.target.tls_ca_file: {ca_file}: {reason}; name a file with certificates in PEM form"]
+        ) from None
+    return context
+
+
+def open_session(target: Target) -> aiohttp.ClientSession:
+    """
+    Return a session for ``target``; deadlines are the caller's.
+
+    Raises:
+        ConfigError: As ``tls_context``.
+    """
+    connector = Connector(limit=0, ssl=tls_context(target.ca_file), keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=300)
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers=target.headers(),
+        timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
+        read_bufsize=READ_BUFFER_BYTES,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        max_line_size=65536,
+        max_field_size=65536,
+    )
+
+
+def room_for_connections(wanted: int) -> tuple[int, str]:
+    """
+    Raise this process's limit on open files for ``wanted`` connections, as far as the system lets it.
+
+    Returns the connections possible, and a sentence if they are fewer ("" otherwise).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = wanted + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < need:
+        soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return wanted, ""
+    possible = max(1, soft - SPARE_FILES)
+    return possible, (
+        f"a load process may have {soft} open files: at most {possible} requests in flight instead of {wanted}; "
+        "raise it with ulimit -n"
+    )
