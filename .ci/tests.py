@@ -29,7 +29,7 @@ PYTEST = (sys.executable, "-m", "pytest")
 REAL = "integration or vllm"
 # In each queue the longest first. A folder that is not named here is in "others", which may grow: it comes first.
 WITH_VLLM = ("tests/monitoring/live", "tests/demo", "tests/contracts")
-WITHOUT_VLLM = ("tests/e2e", "tests/notify")
+WITHOUT_VLLM = ("tests/e2e", "tests/webhook", "tests/notify")
 POLL_SECONDS = 0.1
 
 
