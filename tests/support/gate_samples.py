@@ -217,6 +217,7 @@ def rich(*, name: str = "tiny", interrupted: str = "the server went away in run 
         )),
         checks=(Check("sums", True, "45,000 = 44,250 + 750"), Check("token_rates", False, "peak 3,100, mean 3,200")),
         interrupted=interrupted,
+        knee_stages=(stage(750, 0, kind=StageKind.KNEE), stage(687.5, 0, kind=StageKind.KNEE)),
         omitted={"signals.gateway": "no sre gateway behind this URL"},
         notes=("12 answers held fewer tokens than asked for", f"hostile: {HOSTILE}"),
     )  # fmt: skip

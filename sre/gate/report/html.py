@@ -35,7 +35,7 @@ header { border-left: .5rem solid var(--mark); padding: .25rem 0 .25rem 1rem; }
 h1 { margin: 0; font-size: 1.7rem; color: var(--mark); }
 h2 { margin: 2.2rem 0 .6rem; font-size: 1.2rem; border-bottom: 1px solid var(--line); padding-bottom: .25rem; }
 p { margin: .4rem 0; max-width: 65rem; } .lead { font-size: 1.08rem; } .dim, figcaption { color: var(--dim); }
-.banner { border: 1px solid var(--inconclusive); color: var(--inconclusive); padding: .4rem .8rem; border-radius: .3rem; }
+.banner { border: 1px solid var(--inconclusive); color: var(--inconclusive); padding: .4rem .8rem; }
 .scroll { overflow-x: auto; margin: .6rem 0 1rem; }
 table { border-collapse: collapse; font-size: .84rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .5rem; text-align: left; vertical-align: top; }

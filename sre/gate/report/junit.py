@@ -32,7 +32,7 @@ def junit(result: GateResult) -> str:
 
 
 def _stages(result: GateResult) -> list[str]:
-    planned = [name for _, name, _ in tables.measured(result.runs)]
+    planned = [name for _, name, _ in tables.measured(result)]
     return list(dict.fromkeys([*planned, *(cell.cell.stage for cell in result.verdict.cells)]))
 
 

@@ -130,7 +130,7 @@ def _time_axis(axes: Axes, values: Sequence[float]) -> None:
 def _rates(figure: Figure, result: GateResult) -> bool:
     """Left: answered over offered. Right: TTFT percentiles, with the knee and what the objectives allow."""
     points: dict[str, list[tuple[float, list[StageResult]]]] = {}
-    for (side, _, arm), results in tables.measured(result.runs).items():
+    for (side, _, arm), results in tables.measured(result).items():
         ran = [stage for stage in results if stage.summary is not None]
         if ran and not arm and ran[0].plan.kind.value in ("staircase", "knee"):
             points.setdefault(side, []).append((ran[0].plan.rate_rps, ran))
@@ -205,7 +205,7 @@ def _objectives(result: GateResult, axes: Axes) -> list[float]:
 def _in_flight(figure: Figure, result: GateResult) -> bool:
     found = [
         (name, side, arm, [stage for stage in results if stage.summary is not None and stage.summary.in_flight])
-        for (side, name, arm), results in tables.measured(result.runs).items()
+        for (side, name, arm), results in tables.measured(result).items()
     ]
     found = [entry for entry in found if entry[3]]
     if not found:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sre.gate.report import figures
-from sre.gate.result import GateResult, RunResult, StageResult
+from sre.gate.result import GateResult, StageResult
 from sre.gate.self_checks import Check
 from sre.gate.stages import StageKind
 from sre.gate.summary import ClassSummary, StageSummary
@@ -130,14 +130,17 @@ def _cell_row(judged: CellVerdict) -> tuple[str, ...]:
     )
 
 
-def measured(runs: Sequence[RunResult]) -> dict[tuple[str, str, str], list[StageResult]]:
-    """(side, stage, arm) → its results over the runs, in order of first sight; warm-ups left out."""
+def measured(result: GateResult) -> dict[tuple[str, str, str], list[StageResult]]:
+    """(side, stage, arm) → its results over the runs, in order of first sight, then the search for the knee."""
     found: dict[tuple[str, str, str], list[StageResult]] = {}
-    for run in runs:
-        for stage in run.stages:
-            if stage.plan.kind is not StageKind.WARM_UP:
-                found.setdefault((run.side, stage.plan.name, stage.plan.arm), []).append(stage)
+    for side, stage in (*((run.side, each) for run in result.runs for each in run.stages), *_search(result)):
+        if stage.plan.kind is not StageKind.WARM_UP:
+            found.setdefault((side, stage.plan.name, stage.plan.arm), []).append(stage)
     return found
+
+
+def _search(result: GateResult) -> list[tuple[str, StageResult]]:
+    return [(stage.plan.side, stage) for stage in result.knee_stages]
 
 
 def over_runs(results: Sequence[StageResult], read: Callable[[StageSummary], float | None]) -> float | None:
@@ -147,7 +150,7 @@ def over_runs(results: Sequence[StageResult], read: Callable[[StageSummary], flo
 
 
 def stages(result: GateResult) -> Section:
-    found = measured(result.runs)
+    found = measured(result)
     sides = len({side for side, _, _ in found}) > 1
     rows: list[tuple[str, ...]] = []
     marks: list[str] = []
