@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from sre.clock import Clock
@@ -80,7 +80,6 @@ class StageRunner:
             reason = abort.decide(counts, limits)
             return None if reason is None else reason.value
 
-        read: Callable[[], StageSignals] | None = None
         async with target.signals.around() as read:
             load = await self._stoppable(
                 target,

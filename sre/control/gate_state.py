@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sre.control.gate_world import Order
-from sre.gate import knee, plan
+from sre.gate import knee
 from sre.gate.fingerprint import Fingerprint
 from sre.gate.knee import Knee, Probe
 from sre.gate.long_tail import LongTail
@@ -33,7 +33,8 @@ class GateState:
         self.long_tail_stages: list[StageResult] = []
         self.missed_passes = 0
         self.interrupted = ""
-        self.disk_failed = False
+        self.by_person = False
+        self.unwritten = ""
         self.omitted: dict[str, str] = {}
         self.notes: list[str] = []
 

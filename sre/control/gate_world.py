@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +15,17 @@ from sre.settings.gate import GateSettings
 
 if TYPE_CHECKING:
     from sre.gate.baseline import Baseline
+
+
+def rendered(result: GateResult) -> Iterator[tuple[str, str]]:
+    """Every report of a run."""
+    from sre.gate.report.html import html
+    from sre.gate.report.junit import junit
+    from sre.gate.report.markdown import markdown
+
+    yield "junit.xml", junit(result)
+    yield "summary.md", markdown(result)
+    yield "report.html", html(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,7 @@ class Order:
         against: The other side of an interleaved comparison; None: no such comparison.
         policies: Arms of the long-tail test beside the target, by name.
         baseline: What the candidate is compared with; None: by the objectives alone.
+        render: Makes name and text of every report.
     """
 
     settings: GateSettings
@@ -45,6 +57,7 @@ class Order:
     policies: Mapping[str, Target] = field(default_factory=dict)
     baseline: Baseline | None = None
     trace: Trace | None = None
+    render: Callable[[GateResult], Iterable[tuple[str, str]]] = rendered
 
 
 class Folder(Protocol):

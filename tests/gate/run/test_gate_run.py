@@ -1,0 +1,261 @@
+"""The runner on a fake server in virtual time: order, giving up, interruption, what is on disk at any moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from sre.errors import ConfigError, ExitCode, Unreachable
+from sre.gate.records import Cause
+from sre.gate.stages import StageKind, StagePlan
+from sre.gate.verdict import Reason, Verdict
+from sre.testing.load import Behaviour
+from tests.gate.run.scene import Scene, gate_settings
+
+
+async def test_stages_run_in_order_and_every_pass_repeats_them() -> None:
+    scene = Scene()
+    ended = await scene.run()
+    assert [(plan.kind, plan.name, plan.run) for plan in scene.load.plans] == [
+        (StageKind.WARM_UP, "warm-up", 0),
+        *[(StageKind.STAIRCASE, name, run) for run in (0, 1) for name in ("20qps", "40qps", "80qps")],
+    ]
+    assert ended.result.verdict.verdict is Verdict.PASS
+    assert ended.exit_code(inconclusive_passes=False) is ExitCode.OK
+    assert [run.number for run in ended.result.runs] == [0, 1]
+    assert set(scene.folder.reports) == {"junit.xml", "summary.md", "report.html"}
+    assert scene.heard.begun[0] == "1/7 warm-up"
+    assert ended.result.interrupted == ""
+    assert {check.name: check.ok for check in ended.result.checks} == dict.fromkeys(
+        ("littles_law", "sums", "clock", "token_rates"), True
+    )
+
+
+async def test_warm_up_is_no_faster_than_the_first_stage_and_is_not_kept() -> None:
+    scene = Scene()
+    await scene.run()
+    assert scene.load.plans[0].rate_rps == scene.load.plans[1].rate_rps
+    assert all(plan.kind is not StageKind.WARM_UP for plan in scene.folder.records)
+
+
+async def test_after_every_stage_the_folder_holds_a_result_marked_as_killed() -> None:
+    scene = Scene()
+    ended = await scene.run()
+    assert len(scene.folder.saved) == 1 + 6 + 1
+    assert [saved.interrupted for saved in scene.folder.saved] == ["killed"] * 7 + [""]
+    assert [sum(len(run.stages) for run in saved.runs) for saved in scene.folder.saved[:7]] == [0, 1, 2, 3, 4, 5, 6]
+    assert {saved.verdict.verdict for saved in scene.folder.saved[:7]} == {Verdict.INCONCLUSIVE}
+    assert scene.folder.saved[-1] == ended.result
+
+
+async def test_a_server_that_is_not_there_leaves_no_folder() -> None:
+    scene = Scene()
+    scene.load.gone = True
+    with pytest.raises(Unreachable, match="connection refused"):
+        await scene.run()
+    assert scene.folders_made == 0
+
+
+async def test_a_stage_with_too_many_failures_is_given_up_and_what_follows_is_skipped() -> None:
+    def does(plan: StagePlan) -> Behaviour:
+        return Behaviour(failed_ratio=0.3 if plan.rate_rps > 30 and plan.kind is StageKind.STAIRCASE else 0)
+
+    scene = Scene(does)
+    ended = await scene.run()
+    first, second, third = ended.result.runs[0].stages
+    assert (first.aborted, second.aborted, third.skipped) == (
+        "",
+        "error_share",
+        "an earlier stage was given up: error_share",
+    )
+    assert second.summary is not None
+    assert second.summary.cancelled + second.summary.ok + second.summary.failed < 40 * 30
+    assert [run.number for run in ended.result.runs] == [0]  # no further pass can change the verdict
+    assert ended.result.verdict.verdict is Verdict.FAIL
+    assert Reason.STAGE_GIVEN_UP in ended.result.verdict.reasons
+    assert ended.exit_code(inconclusive_passes=True) is ExitCode.NO
+
+
+async def test_over_the_p99_objective_by_count_the_stage_ends_before_its_time() -> None:
+    settings = gate_settings(objectives=[{"ttft_p99_seconds": 0.1}])
+    scene = Scene(Behaviour(service_seconds=0.5), settings=settings)
+    ended = await scene.run()
+    assert ended.result.runs[0].stages[0].aborted == "over_limit"
+    assert ended.result.verdict.verdict is Verdict.FAIL
+
+
+async def test_a_server_that_dies_fails_the_gate_and_says_so() -> None:
+    def does(plan: StagePlan) -> Behaviour:
+        dies = plan.kind is StageKind.STAIRCASE and plan.rate_rps == 40
+        return Behaviour(dies_after_seconds=10 if dies else 1e9)
+
+    scene = Scene(does)
+    ended = await scene.run()
+    stages = ended.result.runs[0].stages
+    assert [stage.aborted or stage.skipped for stage in stages] == [
+        "",
+        "server_gone",
+        "an earlier stage was given up: server_gone",
+    ]
+    assert "the server takes no connections any more: http://fake: connection refused" in ended.result.interrupted
+    assert ended.result.verdict.verdict is Verdict.FAIL
+    assert ended.exit_code(inconclusive_passes=True) is ExitCode.NO
+    assert scene.folder.reports
+
+
+async def test_stopped_by_a_person_the_stage_is_kept_in_part_and_reports_are_written() -> None:
+    scene = Scene(on_look=lambda plan, seconds: scene.stop.set() if plan.rate_rps == 40 and seconds > 10 else None)
+    ended = await scene.run()
+    assert ended.exit_code(inconclusive_passes=True) is ExitCode.ABORTED
+    assert ended.result.interrupted == "stopped by a person"
+    first, second, third = ended.result.runs[0].stages
+    assert second.aborted == "interrupted"
+    assert second.summary is not None
+    assert 0 < second.summary.ok < 40 * 30
+    assert third.skipped == "an earlier stage was given up: interrupted"
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
+    assert Reason.INTERRUPTED in ended.result.verdict.reasons
+    assert [plan.name for plan in scene.folder.records] == ["20qps", "40qps"]
+    assert set(scene.folder.reports) == {"junit.xml", "summary.md", "report.html"}
+    assert first.aborted == ""
+
+
+async def test_the_deadline_ends_the_run_without_a_pass() -> None:
+    scene = Scene(settings=gate_settings(deadline_seconds=100))
+    ended = await scene.run()
+    assert "deadline" in ended.result.interrupted
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
+    assert ended.exit_code(inconclusive_passes=False) is ExitCode.NO_ANSWER
+    assert ended.exit_code(inconclusive_passes=True) is ExitCode.OK  # asked for, and it says so
+
+
+@pytest.mark.parametrize("full_after", range(0, 18))
+async def test_a_full_disk_ends_the_run_whatever_write_it_hits(full_after: int) -> None:
+    small = gate_settings(load={"stage_seconds": 2})
+    scene = Scene(full_after=full_after, settings=small)
+    ended = await scene.run()
+    writes = 1 + 6 * 2 + 1 + 3
+    if full_after >= writes:
+        assert ended.unwritten == ""
+        return
+    assert "No space left" in ended.unwritten
+    assert ended.exit_code(inconclusive_passes=True) is ExitCode.COULD_NOT_RUN
+    assert "No space left" in ended.result.interrupted
+    assert ended.result.verdict.verdict is not Verdict.PASS
+    assert any("No space left" in sentence for sentence in scene.heard.sentences)
+    assert all(saved.interrupted for saved in scene.folder.saved[:-1])
+
+
+async def test_a_client_that_is_the_limit_never_passes() -> None:
+    scene = Scene(client_limited=True)
+    ended = await scene.run()
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
+    assert Reason.CLIENT_LIMITED in ended.result.verdict.reasons
+    assert any("this client is the limit" in sentence for sentence in scene.heard.sentences)
+
+
+async def test_the_knee_is_found_between_the_steps_once_after_the_last_pass() -> None:
+    settings = gate_settings(knee={"enabled": True, "resolution_ratio": 0.1})
+    scene = Scene(Behaviour(capacity_rps=57), settings=settings)
+    ended = await scene.run()
+    knee = ended.result.knee
+    assert knee is not None
+    assert knee.reason == "resolved"
+    assert knee.estimate_rps == pytest.approx(57, rel=0.1)
+    kinds = [plan.kind for plan in scene.load.plans]
+    assert kinds == sorted(kinds, key=[StageKind.WARM_UP, StageKind.STAIRCASE, StageKind.KNEE].index)
+    assert len(ended.result.knee_stages) == kinds.count(StageKind.KNEE) > 0
+
+
+async def test_interleaved_sides_alternate_and_see_the_same_schedule() -> None:
+    settings = gate_settings(
+        load={"stages_qps": [20], "stage_seconds": 30}, baseline={"runs": 5}, knee={"enabled": True}
+    )
+    scene = Scene(Behaviour(noise=0.1), against=Behaviour(noise=0.1), settings=settings)
+    ended = await scene.run()
+    assert [run.side for run in ended.result.runs] == list("ABBAABBAAB")
+    assert scene.against is not None
+    ours = [plan.seed for plan in scene.load.plans if plan.kind is StageKind.STAIRCASE]
+    theirs = [plan.seed for plan in scene.against.plans if plan.kind is StageKind.STAIRCASE]
+    assert ours == theirs
+    assert len(set(ours)) == 5
+    assert ended.result.verdict.verdict is not Verdict.FAIL
+    assert ended.result.omitted["knee"].startswith("an interleaved comparison")
+
+
+async def test_interleaved_a_slower_target_fails() -> None:
+    settings = gate_settings(load={"stages_qps": [20], "stage_seconds": 30}, baseline={"runs": 5})
+    scene = Scene(Behaviour(service_seconds=0.08, noise=0.1), against=Behaviour(noise=0.1), settings=settings)
+    ended = await scene.run()
+    assert ended.result.verdict.verdict is Verdict.FAIL
+    assert Reason.REGRESSION in ended.result.verdict.reasons
+
+
+async def test_long_tail_compares_the_same_shorts_with_and_without_longs() -> None:
+    settings = gate_settings(
+        load={"stages_qps": [20]}, baseline={"runs": 1}, long_tail={"enabled": True, "runs": 5, "seconds": 20}
+    )
+    scene = Scene(Behaviour(long_penalty_seconds=0.3, noise=0.05), settings=settings)
+    ended = await scene.run()
+    test = ended.result.long_tail
+    assert test is not None
+    (arm,) = test.arms
+    assert arm.effect_ratio is not None
+    assert arm.effect_ratio > 1
+    assert arm.p_value == pytest.approx(1 / 252)
+    assert arm.long_requests == pytest.approx(5 * 20 * 20 / 9, rel=0.3)
+    pairs = [plan for plan in scene.load.plans if plan.kind in (StageKind.SHORTS, StageKind.MIXED)]
+    assert [plan.kind for plan in pairs[:4]] == [
+        StageKind.SHORTS, StageKind.MIXED, StageKind.MIXED, StageKind.SHORTS
+    ]  # fmt: skip
+    assert len({(plan.run, plan.seed, plan.rate_rps) for plan in pairs}) == 5
+
+
+async def test_a_context_that_is_too_short_leaves_the_arm_out_with_a_reason() -> None:
+    settings = gate_settings(load={"stages_qps": [20]}, baseline={"runs": 1}, long_tail={"enabled": True})
+    scene = Scene(settings=settings, max_model_len=8192)
+    ended = await scene.run()
+    assert ended.result.long_tail is not None
+    (arm,) = ended.result.long_tail.arms
+    assert arm.skipped.endswith("try --long-tokens 8176")
+    assert all(plan.kind is not StageKind.MIXED for plan in scene.load.plans)
+
+
+async def test_the_policy_that_spares_the_shorts_is_named() -> None:
+    settings = gate_settings(
+        load={"stages_qps": [20]},
+        baseline={"runs": 1},
+        long_tail={
+            "enabled": True, "runs": 5, "seconds": 20, "policies": [{"name": "chunked", "url": "http://chunked"}],
+        },
+    )  # fmt: skip
+    scene = Scene(
+        Behaviour(long_penalty_seconds=0.3, noise=0.05),
+        settings=settings,
+        policies={"chunked": Behaviour(long_penalty_seconds=0.02, noise=0.05)},
+    )
+    ended = await scene.run()
+    assert ended.result.long_tail is not None
+    assert ended.result.long_tail.best_policy == "chunked"
+
+
+async def test_a_baseline_of_another_environment_is_refused_before_any_load() -> None:
+    from sre.gate.baseline import from_result
+
+    first = await Scene().run()
+    baseline = from_result(first.result, name="default")
+    scene = Scene(baseline=baseline, described=(("client_host", "another"),))
+    with pytest.raises(ConfigError, match="client_host"):
+        await scene.run()
+    assert (scene.folders_made, scene.load.plans) == (0, [])
+
+
+async def test_refusals_at_overload_count_as_saturation() -> None:
+    def does(plan: StagePlan) -> Behaviour:
+        return Behaviour(failed_ratio=0.4 if plan.rate_rps > 50 else 0, cause=Cause.REFUSED)
+
+    settings = gate_settings(
+        objectives=[{"max_qps": 40, "failed_ratio": 0.01}], knee={"enabled": True}, baseline={"runs": 1}
+    )
+    ended = await Scene(does, settings=settings).run()
+    assert ended.result.knee is not None
+    assert ended.result.knee.estimate_rps == pytest.approx(50, rel=0.05)
