@@ -7,23 +7,15 @@ the guard has open joins that one. What joins is written down and tells nobody, 
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
-from sre.notify.alert_draft import Draft, Listeners, Moment
-from sre.notify.alert_messages import (
-    SILENT_REASON,
-    alert_message,
-    canary_message,
-    once_message,
-    scope_of,
-    silent_message,
-    summary_of,
-)
+from sre.notify.alert_draft import Listeners, Moment
+from sre.notify.alert_limits import INCIDENT_ACTION, NOTICE_ACTION, Limited, incident_id
+from sre.notify.alert_messages import DAMAGED_REASON, alert_message, canary_message, once_message, scope_of, summary_of
 from sre.notify.alert_places import guard_incident, trip_refusal
 from sre.notify.alert_records import (
     HEARTBEAT_KEY,
@@ -37,16 +29,14 @@ from sre.notify.alert_records import (
     Wanted,
 )
 from sre.notify.alert_routes import RANK, Plan, Routes, Trip
-from sre.notify.alerts import NANOSECONDS, Alert, Payload
+from sre.notify.alerts import NANOSECONDS, Alert, EpisodeKey, Payload
 from sre.settings.webhook import WebhookSettings
 
 CANARY_ALERT = "SreCanary"
 CANARY_LABEL = "id"
 
 TRIP_ACTION = "alert_trip"
-INCIDENT_ACTION = "alert_incident"
-NOTICE_ACTION = "alert_notice"
-"""Names under which the journal counts for the limits per hour."""
+"""Name under which the journal counts trips."""
 
 SEEN_REFRESH_SECONDS = 60.0
 """A known alert that is heard of again is written only so often."""
@@ -84,12 +74,13 @@ class Intake:
         return Wanted(frozenset(keys), frozenset(joins), frozenset(intents), frozenset(guard.incidents.values()))
 
 
-class Decision(Draft):
-    """Looks at alerts one by one, and at what time brings."""
+class Decision(Limited):
+    """Looks at alerts one by one."""
 
     def __init__(self, intake: Intake, known: Known, guard: GuardNow, now: Moment) -> None:
         super().__init__(intake.listeners, known, guard, now)
         self._intake = intake
+        self._mend(known.damaged)
         self._heard_before = False
 
     @property
@@ -238,6 +229,9 @@ class Decision(Draft):
         mine = guard_incident(alert.labels, self._guard) or self._incident_of(pending.trip)
         done = refusal is None or (refusal is TripRefusal.ALREADY_OPEN and mine is not None)
         kind, reason = ("applied", "tripped") if refusal is None else ("failed", refusal.value)
+        over = episode is None or not episode.open
+        if over and refusal is None:
+            data = {**data, "meanwhile": TripRefusal.ENDED.value}
         self._note(kind, pending.trip.target, reason, mine if done else None, action=TRIP_ACTION, data=data)
         if episode is None or not episode.open:
             return
@@ -266,7 +260,9 @@ class Decision(Draft):
             data = {"summary": summary_of(alert), "alerts": members}
             self._note("note", alert.name, Verdict.JOINED_GUARD.value, incident_id, data=data)
         told = self._severities.get(incident_id)
-        if told is not None and RANK[plan.severity] > RANK.get(told, 0) and plan.notify:
+        # An incident that nobody was told of (the guard's own telling failed, or is long forgotten) is told now. As
+        # "worse", not as "open": should the guard still open it, its page is not taken for a repetition of this.
+        if plan.notify and (told is None or RANK[plan.severity] > RANK.get(told, 0)):
             self._severities[incident_id] = plan.severity
             stands_for = self._incident(alert, plan, incident_id, 0, members)
             self._tell(self._message("escalate", stands_for, alert, "see the incident"), level=_level(plan.severity))
@@ -279,6 +275,7 @@ class Decision(Draft):
             return Verdict.JOINED
         listed, told = self._within_limits(plan)
         if not (listed or told):
+            self._leave_out(alert, plan, None)
             return Verdict.OVER_LIMIT
         self._number += 1
         made = self._incident(alert, plan, incident_id(self._now.wall, self._number), self._number, 1)
@@ -289,54 +286,32 @@ class Decision(Draft):
         self._note("transition", alert.name, Verdict.OPENED.value, made.id, data=data)
         if told:
             self._tell(self._message("open", made, alert, did, truncated))
+        elif plan.notify:
+            self._leave_out(alert, plan, made.id)
         return Verdict.OPENED
 
     def _join(self, incident: AlertIncident, alert: Alert, episode: Episode, plan: Plan) -> None:
         self._keep(replace(episode, incident_id=incident.id))
         worse = RANK[plan.severity] > RANK.get(incident.severity, 0)
+        begins = plan.notify and not incident.told
+        may_begin = begins and self._may_tell(plan)
         joined = replace(
             incident,
             members=incident.members + 1,
             firing=incident.firing + 1,
             severity=plan.severity if worse else incident.severity,
-            told=incident.told or plan.notify,
+            told=incident.told or may_begin,
         )
         self._put(joined)
         if worse or _is_power_of_two(joined.members):
             data = {"alerts": joined.members, "severity": joined.severity, "summary": summary_of(alert)}
             self._note("note", alert.name, Verdict.JOINED.value, incident.id, data=data)
-        if not plan.notify:
-            return
-        if not incident.told:
+        if may_begin:
             self._tell(self._message("open", joined, alert, NOTHING_DONE))
-        elif worse:
+        elif begins:
+            self._leave_out(alert, plan, incident.id)
+        elif worse and plan.notify:
             self._tell(self._message("escalate", joined, alert, NOTHING_DONE), level=_level(plan.severity))
-
-    def _within_limits(self, plan: Plan) -> tuple[bool, bool]:
-        """(may open an incident, may tell), each counted if it may."""
-        may = []
-        for wanted, action, limit in (
-            (plan.incident, INCIDENT_ACTION, plan.incidents_per_hour),
-            (plan.notify, NOTICE_ACTION, plan.notices_per_hour),
-        ):
-            key = (action, plan.route)
-            allowed = wanted and (limit is None or self._spent.get(key, 0) < limit)
-            if allowed and limit is not None:
-                self._spent[key] = self._spent.get(key, 0) + 1
-                self._note("intent", plan.route, "alert", action=action)
-            if wanted and not allowed:
-                self._tell(
-                    once_message(
-                        f"limit-{plan.route}",
-                        plan.severity,
-                        f"webhook route {plan.route}",
-                        f"its limit of {limit} per hour is reached; further alerts are stored and not told",
-                        self._now.wall,
-                        "raise max_per_hour of the route, or silence what storms",
-                    )
-                )
-            may.append(allowed)
-        return may[0], may[1]
 
     def _incident(self, alert: Alert, plan: Plan, identifier: str, number: int, members: int) -> AlertIncident:
         return AlertIncident(
@@ -382,56 +357,6 @@ class Decision(Draft):
             return Verdict.ENDED
         return Verdict.ENDED_UNSEEN if old is None else Verdict.DUPLICATE
 
-    # ---- what time brings --------------------------------------------------------------------------------------------
-
-    def silence(self, silent_seconds: float) -> None:
-        """The heartbeat has not been heard for so long."""
-        if HEARTBEAT_KEY in self._open:
-            return
-        self._number += 1
-        incident = AlertIncident(
-            id=incident_id(self._now.wall, self._number),
-            number=self._number,
-            join_key=HEARTBEAT_KEY,
-            name=SILENT_REASON,
-            severity="page",
-            scope="monitoring pipeline",
-            route="heartbeat",
-            summary="no heartbeat from Prometheus and Alertmanager",
-            opened_wall=self._now.wall,
-        )
-        self._put(incident)
-        self._note("transition", SILENT_REASON, Verdict.OPENED.value, incident.id)
-        timeout = self._intake.settings.heartbeat.timeout_seconds
-        self._tell(silent_message(incident, self._now.wall, silent_seconds, timeout))
-
-    def unwatch(self) -> None:
-        """The heartbeat is not asked for any more."""
-        silent = self._open.get(HEARTBEAT_KEY)
-        if silent is not None:
-            self._close(silent, "the heartbeat is not watched any more")
-
-    def forget(self, episode: Episode) -> None:
-        """Nobody spoke of this firing any more: it is taken for over, and that is said."""
-        wall, seconds = self._now.wall, self._intake.settings.forget_after_seconds
-        self._keep(replace(episode, resolved_wall=wall))
-        self._note("note", episode.name, "forgotten", episode.incident_id, data={"fingerprint": episode.fingerprint})
-        incident = self._by_id(episode.incident_id)
-        if incident is None:
-            return
-        left = replace(incident, firing=max(0, incident.firing - 1))
-        self._put(left)
-        if left.firing == 0:
-            self._close(left, f"not heard of for {seconds / 3600:.0f} h; taken for over, unproven")
-
-    def outlives(self, episode: Episode) -> None:
-        """The guard closed the incident this alert had joined, and the alert still fires: it gets one of its own."""
-        summary = f"still fires though {episode.incident_id} is over: {episode.summary}"
-        alert = replace(alert_of(episode), annotations={"summary": summary})
-        self._heard_before = True
-        self._act(alert, replace(episode, incident_id=None), self._intake.routes.plan(alert.labels), 0, NOTHING_DONE)
-        self._heard_before = False
-
     # ---- parts -------------------------------------------------------------------------------------------------------
 
     def _episode(self, alert: Alert) -> Episode:
@@ -449,6 +374,26 @@ class Decision(Draft):
     def _refresh(self, episode: Episode) -> None:
         if self._now.wall - episode.seen_wall > SEEN_REFRESH_SECONDS:
             self._keep(replace(episode, seen_wall=self._now.wall))
+
+    def _mend(self, damaged: Iterable[EpisodeKey]) -> None:
+        """Write damaged rows anew, as far as they can be read, and tell a person."""
+        for key in damaged:
+            episode = self._known[key]
+            self._keep(episode)
+            self._tell_damaged(f"firing {episode.name} ({episode.fingerprint})", episode.incident_id)
+
+    def _tell_damaged(self, what: str, incident: str | None) -> None:
+        self._note("note", what[:200], DAMAGED_REASON, incident)
+        self._tell(
+            once_message(
+                DAMAGED_REASON,
+                "ticket",
+                "webhook",
+                f"a stored record is damaged and was set aside: {what}",
+                self._now.wall,
+                "look at the disk and at the guard's log; nothing else was kept back",
+            )
+        )
 
     def _tell_bad(self, payload: Payload) -> None:
         named = [f"alerts[{bad.index}] {bad.name or 'unnamed'}: {bad.why.value}" for bad in payload.bad[:BAD_NAMED]]
@@ -469,15 +414,6 @@ def alert_of(stored: PendingTrip | Episode) -> Alert:
     """Return the alert as far as it is kept."""
     annotations = stored.annotations if isinstance(stored, PendingTrip) else {"summary": stored.summary}
     return Alert(stored.fingerprint, stored.starts_ns, True, stored.labels, annotations)
-
-
-def incident_id(wall: float, number: int) -> str:
-    """
-    Return ``inc-YYYYMMDD-HHMMSS-xxxx`` (UTC). The suffix of incidents that alerts open begins with a letter, that of
-    the guard's own with a digit: they never meet.
-    """
-    stamp = datetime.datetime.fromtimestamp(wall, datetime.UTC)
-    return f"inc-{stamp:%Y%m%d-%H%M%S}-{0xA000 + number % 0x6000:04x}"
 
 
 def _level(severity: str) -> int:

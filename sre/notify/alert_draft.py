@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sre.actions.records import JournalEntry, OutboxMessage
 from sre.actions.types import Message
 from sre.notify.alert_messages import ended_message
-from sre.notify.alert_records import AlertIncident, Changes, Episode, GuardNow, Known, PendingTrip, Verdict
+from sre.notify.alert_records import AlertIncident, Changes, Episode, GuardNow, Known, LeftOut, PendingTrip, Verdict
 from sre.notify.alerts import EpisodeKey
 
 Listeners = Callable[[Message], Sequence[str]]
@@ -42,6 +42,8 @@ class Draft:
         self._incidents: dict[str, AlertIncident] = {}
         self._trips: list[PendingTrip] = []
         self._settled: list[int] = []
+        self._left_out: list[LeftOut] = []
+        self._caught_up: list[int] = []
         self._journal: list[JournalEntry] = []
         self._outbox: list[OutboxMessage] = []
         self._told: list[Message] = []
@@ -56,6 +58,8 @@ class Draft:
             incidents=tuple(self._incidents.values()),
             trips=tuple(self._trips),
             settled=tuple(self._settled),
+            left_out=tuple(self._left_out),
+            caught_up=tuple(self._caught_up),
             journal=tuple(self._journal),
             outbox=tuple(self._outbox),
             told=tuple(self._told),

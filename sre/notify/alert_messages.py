@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sre.actions import facts
 from sre.actions.types import Message
-from sre.notify.alert_records import AlertIncident
+from sre.notify.alert_records import AlertIncident, LeftOut
 from sre.notify.alerts import Alert
 from sre.notify.links import is_web_address
 
 LONGEST_REASON = 100
 """The reason of an incident that an alert opened is the alert's name."""
 SILENT_REASON = "pipeline_silent"
+OVER_LIMIT_REASON = "over_limit"
+REFUSED_REASON = "alerts-refused"
+DAMAGED_REASON = "record-damaged"
 HEARD_LATE = "heard late"
 NOT_LISTED = "alerts not listed"
 ALERTS = "alerts"
@@ -26,6 +29,9 @@ SCOPE_LABELS = ("engine", "pool", "model_name", "node", "instance", "gpu", "devi
 SCOPE_PARTS = 3
 LONGEST_SCOPE = 120
 LONGEST_SUMMARY = 300
+NAMED = 5
+INCIDENTS_NAMED = 50
+"""In a message about what was left out."""
 
 
 def scope_of(labels: Mapping[str, str]) -> str:
@@ -126,15 +132,51 @@ def silent_message(incident: AlertIncident, wall: float, silent_seconds: float, 
     )
 
 
-def once_message(name: str, severity: str, scope: str, summary: str, wall: float, next_: str) -> Message:
-    """Return a message that is told at most once an hour and has no end."""
+def left_out_message(
+    made: AlertIncident, left: Sequence[LeftOut], firing: int, known: int, wall: float, more: int
+) -> Message:
+    """
+    Return what is told of alerts that a limit kept back.
+
+    Args:
+        firing: So many of them go on, and ``made`` is their incident.
+        known: So many incidents that nobody was told of are open.
+        more: So many more wait to be told.
+    """
+    names = list(dict.fromkeys(one.name for one in left))
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    goes_on = f"{firing + known} go on" if firing + known else "all are over"
+    incidents = list(dict.fromkeys(one.incident_id for one in left if one.incident_id is not None))
+    said = [
+        (facts.RULE, shown),
+        (ALERTS, f"{len(left)} that the limit of the route kept back; {goes_on}"),
+        ("more", f"{more} wait to be told" if more else ""),
+        (facts.INCIDENTS, _named(incidents)),
+        (facts.NEXT, f"sre incident list; raise max_per_hour of route {made.route} if this came too late"),
+    ]
+    return Message(
+        incident_id=made.id,
+        event="open",
+        severity=made.severity,
+        scope=made.scope,
+        reason=OVER_LIMIT_REASON,
+        summary=f"{len(left)} alerts were over the limit per hour and are told now ({goes_on}): {shown}",
+        at_wall=wall,
+        facts=tuple((name, value) for name, value in said if value),
+    )
+
+
+def once_message(
+    name: str, severity: str, scope: str, summary: str, wall: float, next_: str, *, reason: str = ""
+) -> Message:
+    """Return a message that is told at most once an hour per ``name`` and has no end."""
     stamp = datetime.datetime.fromtimestamp(wall, datetime.UTC)
     return Message(
         incident_id=f"{name}-{stamp:%Y%m%d-%H}",
         event="blind",
         severity=severity,
         scope=scope,
-        reason=name,
+        reason=reason or name,
         summary=summary,
         at_wall=wall,
         facts=((facts.NEXT, next_),),
@@ -152,6 +194,11 @@ def canary_message(identifier: str, wall: float) -> Message:
         summary="A test message; nothing is wrong.",
         at_wall=wall,
     )
+
+
+def _named(incidents: Sequence[str]) -> str:
+    beyond = len(incidents) - INCIDENTS_NAMED
+    return ", ".join(incidents[:INCIDENTS_NAMED]) + (f" and {beyond} more" if beyond > 0 else "")
 
 
 def _runbook(alert: Alert) -> str:

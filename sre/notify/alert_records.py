@@ -46,6 +46,8 @@ class TripRefusal(enum.Enum):
     TOO_OLD = "too_old"
     BUDGET_SPENT = "budget_spent"
     FAILED = "failed"  # the guard could not do it
+    ENDED = "ended"  # its alert is over
+    UNREADABLE = "unreadable"  # what was written down is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,38 @@ class PendingTrip:
     number: int = 0
     """Given by the store."""
     age_seconds: float = 0.0
-    """Since it was written down, by the clock of this boot; told by the store."""
+    """Since it was written down; told by the store. Infinite after a reboot, see ``AlertBook.pending_trips``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedTrip:
+    """A trip that was written down and cannot be read."""
+
+    number: int
+    key: EpisodeKey | None
+    """Of its alert, where that can be read."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a route's limit per hour kept from being told: it is told later, with others."""
+
+    route: str
+    name: str
+    severity: str
+    key: EpisodeKey
+    incident_id: str | None
+    """Its incident that is listed and was not told; None where the alert has none."""
+    listed: bool
+    """The route wants an incident."""
+    told: bool
+    """The route wants it told."""
+    number: int = 0
+    """Given by the store."""
+    age_seconds: float = 0.0
+    told_meanwhile: bool = False
+    """Its incident was told after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +180,8 @@ class Wanted:
     intents: frozenset[tuple[str, str]] = frozenset()
     """(action, target) whose entries of the last hour are counted."""
     guard_incidents: frozenset[str] = frozenset()
+    incidents: frozenset[str] = frozenset()
+    """Incidents of alerts, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +200,8 @@ class Known:
     guard_severities: Mapping[str, str] = field(default_factory=dict)
     """Severity in which the opening of a guard's incident was told; missing where nobody was."""
     last_number: int = 0
+    damaged: tuple[EpisodeKey, ...] = ()
+    """Episodes whose row is damaged, mended as far as possible; to be written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +213,9 @@ class Changes:
     trips: tuple[PendingTrip, ...] = ()
     settled: tuple[int, ...] = ()
     """Numbers of trips that are over."""
+    left_out: tuple[LeftOut, ...] = ()
+    caught_up: tuple[int, ...] = ()
+    """Numbers of what was left out and is told now."""
     journal: tuple[JournalEntry, ...] = ()
     outbox: tuple[OutboxMessage, ...] = ()
     told: tuple[Message, ...] = ()
@@ -194,6 +234,8 @@ class Changes:
             or self.incidents
             or self.trips
             or self.settled
+            or self.left_out
+            or self.caught_up
             or self.journal
             or self.outbox
             or self.told

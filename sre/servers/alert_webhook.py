@@ -76,9 +76,16 @@ class TakenIn(Protocol):
 
 
 class Intake(Protocol):
-    """Takes notifications in; ``problem`` says why nothing can be written now."""
+    """Takes notifications in."""
 
-    problem: str | None
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be written now."""
+        ...
+
+    def lost(self, cause: str, sentence: str) -> None:
+        """A notification of somebody who may post was refused for good: a person must know. ``cause`` is one of few."""
+        ...
 
     async def take(self, payload: Payload) -> TakenIn:
         """Return when it is on disk. Raises StateError when it is not; it may be sent again."""
@@ -153,6 +160,11 @@ class AlertWebhook:
         self._gate: Gate | None = None
         self._silent_until: dict[Refusal, float] = {}
 
+    @property
+    def connections(self) -> int:
+        """Held now."""
+        return 0 if self._gate is None else self._gate.connections
+
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._explain])
         app.router.add_post(PATH, self._post)
@@ -213,6 +225,8 @@ class AlertWebhook:
             response = await handler(request)
         except web.HTTPException as error:
             response = _say(error.status, f"webhook: {error.reason}; post alerts to {PATH}")
+            if request.method == "POST" and self._credentials.fits(request.headers.get("Authorization", "")):
+                self._intake.lost("wrong_path", f"they are not posted to {PATH}")
         except Exception:
             # What is our mistake may work next time, and must not lose an alert.
             log.exception("webhook: a request failed")
@@ -234,16 +248,18 @@ class AlertWebhook:
             self._gate.proven(request.transport)
         if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             self._counted("encoded")
+            self._intake.lost("encoded", "they are compressed")
             return _say(415, "webhook: compressed bodies are not taken; send without Content-Encoding")
         try:
             body = await self._body(request)
         except _TooLarge:
             self._counted("too_large")
-            return _say(
-                413,
-                f"webhook: more than {self._limits.body_bytes} bytes; raise webhook.max_body_bytes, or set max_alerts"
-                " at Alertmanager",
+            too_large = (
+                f"more than {self._limits.body_bytes} bytes; raise webhook.max_body_bytes, or set max_alerts at"
+                " Alertmanager"
             )
+            self._intake.lost("too_large", too_large)
+            return _say(413, f"webhook: {too_large}")
         except _NoRoom:
             self._counted("busy")
             return _later("webhook: too many bodies at once; come again")
@@ -258,6 +274,7 @@ class AlertWebhook:
         except PayloadError as error:
             self._counted("refused")
             self._log_refusal(error)
+            self._intake.lost(error.refusal.value, str(error))
             return _say(400, f"webhook: {error.refusal.value}: {error}")
         finally:
             self._room += len(body)

@@ -19,6 +19,9 @@ KEPT = (
     own.WEBHOOK_COMMIT_SECONDS,
 )
 
+BOUNDARY = "webhook"
+"""As ``sre_guard_errors_total`` calls it."""
+
 
 class WebhookMetrics:
     """The webhook's listener. Its series are there, at 0, from the moment it is made."""
@@ -31,6 +34,7 @@ class WebhookMetrics:
         for verdict in Verdict:
             for state in ("firing", "resolved"):
                 metrics.count(own.WEBHOOK_ALERTS, state, verdict.value, by=0.0)
+        metrics.count(own.GUARD_ERRORS, BOUNDARY, by=0.0)
         self.listening = False
         self.problem: Callable[[], str | None] = lambda: None
         self._heartbeat_wall: float | None = None
@@ -53,6 +57,10 @@ class WebhookMetrics:
 
     def heartbeat(self, wall: float) -> None:
         self._heartbeat_wall = wall
+
+    def failed(self) -> None:
+        """A mistake of ours was outlived."""
+        self._metrics.failed(BOUNDARY)
 
     def rows(self) -> Mapping[Metric, list[Row]]:
         """What is read at the scrape."""

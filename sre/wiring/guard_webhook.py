@@ -24,7 +24,8 @@ from sre.breaker.policy import policy_of
 from sre.clock import Clock
 from sre.control.ack_links import AckLinks
 from sre.control.acknowledgements import Acknowledgements
-from sre.control.alert_intake import AlertIntake, Hands, NoGuard
+from sre.control.alert_intake import AlertIntake
+from sre.control.alert_ports import Hands, NoGuard
 from sre.control.delivery import Delivery
 from sre.control.notify_proof import Canaries
 from sre.errors import ConfigError, Refused
@@ -36,9 +37,9 @@ from sre.notify.links import AckAddress, Links
 from sre.notify.renderer import Renderer
 from sre.redaction import Redact
 from sre.servers.alert_webhook import PATH, AlertWebhook, Credentials, Limits
+from sre.servers.alert_webhook_tls import Certificate
 from sre.servers.exporter import Metrics
 from sre.servers.exporter_webhook import WebhookMetrics
-from sre.servers.gate import tls_context
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
@@ -48,6 +49,8 @@ log = logging.getLogger("sre.webhook")
 
 AGAIN_SECONDS = 5.0
 """A port that is taken, a secret that is not there yet: looked for again after this."""
+CERTIFICATE_SECONDS = 30.0
+"""So often it is looked whether the certificate was renewed."""
 
 
 def credentials_of(settings: WebhookSettings, environ: Mapping[str, str]) -> Credentials:
@@ -106,8 +109,10 @@ class Webhook:
                     async with self.listening(environ):
                         told = ""
                         await asyncio.Event().wait()
-                except (ConfigError, OSError, ssl.SSLError) as error:
+                except Exception as error:  # the webhook's own cycle boundary: it must come back by itself
                     sentence = _sentence(self.settings, error)
+                    if not isinstance(error, ConfigError | OSError):
+                        log.exception("webhook: listening failed")
                     if sentence != told:
                         told = sentence
                         log.error("%s; alerts are not taken in, it is tried again", sentence)
@@ -126,9 +131,7 @@ class Webhook:
             if secret is not None and self.acknowledgements is not None
             else None
         )
-        tls = None
-        if settings.tls_certificate is not None and settings.tls_key is not None:
-            tls = tls_context(settings.tls_certificate, settings.tls_key)
+        certificate = certificate_of(settings)
         webhook = AlertWebhook(
             self.intake,
             credentials_of(settings, environ),
@@ -136,13 +139,56 @@ class Webhook:
             counted=self.metrics.requested,
             acknowledger=links,
         )
+        tls = None if certificate is None else certificate.context
         async with webhook.serve(settings.host, settings.port, tls) as port:
             self.metrics.listening = True
             log.info("webhook: listening on %s port %d, path %s", settings.host, port, PATH)
+            watching = None if certificate is None else asyncio.create_task(self._watch(certificate))
             try:
                 yield port
             finally:
                 self.metrics.listening = False
+                if watching is not None:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self, certificate: Certificate) -> None:
+        watch = CertificateWatch(certificate, self.intake.duties.uncertified)
+        while True:
+            await self.clock.sleep(CERTIFICATE_SECONDS)
+            await watch.look()
+
+
+class CertificateWatch:
+    """Takes a renewed certificate; what cannot be used is told when it is still so at the second look."""
+
+    def __init__(self, certificate: Certificate, tell: Callable[[str], None]) -> None:
+        self._certificate, self._tell = certificate, tell
+        self._failed = 0
+
+    async def look(self) -> None:
+        """Look once."""
+        try:
+            renewed = await asyncio.to_thread(self._certificate.look)
+        except OSError as error:  # ssl.SSLError is one
+            # Certificate and key are written one after the other: the first look may come in between.
+            self._failed += 1
+            if self._failed == 2:
+                reason = getattr(error, "reason", None) or error.strerror or str(error)
+                sentence = f"webhook.tls_certificate cannot be renewed ({reason}); the old one is used on"
+                log.error("%s", sentence)
+                self._tell(sentence)
+            return
+        self._failed = 0
+        if renewed:
+            log.info("webhook: the renewed certificate is used from now on")
+
+
+def certificate_of(settings: WebhookSettings) -> Certificate | None:
+    """Return what TLS is spoken with; None for plain HTTP. Raises OSError, ssl.SSLError."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Certificate(settings.tls_certificate, settings.tls_key)
 
 
 def make_webhook(
@@ -207,12 +253,17 @@ async def serve_webhook(
     tripping = [route.name for route in root.webhook.routes if any(a.do == "trip" for a in route.actions)]
     if tripping:
         raise Refused(f"webhook: route {tripping[0]} trips, which needs a guard; set webhook.enabled and run the guard")
+    # What would keep it from listening is said before anything is made.
+    credentials_of(root.webhook, environ)
+    ack_secret_of(root.webhook, environ)
+    try:
+        certificate_of(root.webhook)
+    except OSError as error:
+        raise ConfigError([_sentence(root.webhook, error)]) from error
     paths.create()
     lock = StackLock(paths.run / "guard.lock")
     if not lock.acquire():
-        raise Refused(
-            f"webhook: a guard with pid {lock.holder()} holds {paths.root}; set webhook.enabled: true, and it serves it"
-        )
+        raise Refused(f"webhook: {held_by(lock.holder(), paths.root)}")
     try:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -254,6 +305,19 @@ async def serve_webhook(
                 await sending
     finally:
         lock.release()
+
+
+def serves_webhook(pid: int | None) -> bool:
+    """Whether this process is ``sre webhook serve``, and no guard."""
+    words = () if pid is None else proc.command_line(pid)
+    return "webhook" in words and "serve" in words[words.index("webhook") :]
+
+
+def held_by(pid: int | None, root: Path) -> str:
+    """Say who holds the guard's lock in ``root``, and what to do."""
+    if serves_webhook(pid):
+        return f"another sre webhook serve (pid {pid}) has {root}; stop that one first, or use another --state-dir"
+    return f"a guard with pid {pid} holds {root}; set webhook.enabled: true, and it serves it"
 
 
 def _sentence(settings: WebhookSettings, error: Exception) -> str:

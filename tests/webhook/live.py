@@ -7,7 +7,7 @@ import contextlib
 import io
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from sre.adapters.clock import SystemClock
 from sre.adapters.incident_files import IncidentFiles
 from sre.adapters.store import GuardStore
 from sre.adapters.store.alerts import AlertBook
-from sre.control.alert_intake import AlertIntake, Hands, NoGuard
+from sre.control.alert_intake import AlertIntake
+from sre.control.alert_ports import Hands, NoGuard
 from sre.control.notify_proof import Canaries
 from sre.notify.alert_decide import Intake
 from sre.notify.alert_records import Verdict
@@ -41,6 +42,7 @@ class Counts:
         self.commits: list[float] = []
         self.heartbeats = 0
         self.lost = 0
+        self.failures = 0
 
     def alert(self, firing: bool, verdict: Verdict) -> None:
         self.verdicts[verdict] += 1
@@ -57,6 +59,9 @@ class Counts:
     def heartbeat(self, wall: float) -> None:
         self.heartbeats += 1
 
+    def failed(self) -> None:
+        self.failures += 1
+
     def requested(self, outcome: str) -> None:
         self.requests[outcome] += 1
 
@@ -64,8 +69,17 @@ class Counts:
 class Receiver:
     """A webhook that listens."""
 
-    def __init__(self, folder: Path, store: GuardStore, intake: AlertIntake, counts: Counts, port: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: GuardStore,
+        intake: AlertIntake,
+        counts: Counts,
+        port: int,
+        connections: Callable[[], int],
+    ) -> None:
         self.folder, self.store, self.intake, self.counts, self.port = folder, store, intake, counts, port
+        self.connections = connections
         self.scheme = "http"
 
     @property
@@ -73,14 +87,14 @@ class Receiver:
         return f"{self.scheme}://127.0.0.1:{self.port}{PATH}"
 
     async def post(
-        self, body: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None, **more: Any
+        self, body: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None, *, url: str = "", **more: Any
     ) -> tuple[int, str]:
         """Status and text."""
         data = io.BytesIO(body) if isinstance(body, bytes) else body
         timeout = aiohttp.ClientTimeout(total=20)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(self.url, data=data, headers=BEARER if headers is None else headers, **more) as answer,
+            session.post(url or self.url, data=data, headers=BEARER if headers is None else headers, **more) as answer,
         ):
             return answer.status, await answer.text()
 
@@ -136,7 +150,7 @@ async def receiver(
         taking = asyncio.create_task(intake.run())
         try:
             async with webhook.serve("127.0.0.1", 0, tls) as port:
-                made = Receiver(folder, store, intake, counts, port)
+                made = Receiver(folder, store, intake, counts, port, lambda: webhook.connections)
                 made.scheme = "http" if tls is None else "https"
                 yield made
         finally:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sre.actions.records import JournalEntry
+from sre.actions.records import JournalEntry, OutboxMessage
 from sre.actions.types import Message
 from sre.adapters.store import GuardStore
 from sre.adapters.store.alerts import AlertBook
-from sre.notify.alert_decide import Decision, Intake
+from sre.notify.alert_decide import Intake
 from sre.notify.alert_draft import Moment
-from sre.notify.alert_records import Changes, EngineNow, GuardNow, Known, Verdict
+from sre.notify.alert_later import Later
+from sre.notify.alert_records import Changes, EngineNow, GuardNow, Known, PendingTrip, Verdict, Wanted
 from sre.notify.alert_routes import Routes
 from sre.notify.alerts import Payload, parse
 from sre.settings.webhook import WebhookSettings
@@ -118,8 +119,28 @@ class Desk:
         wanted = self.intake.wanted((a for p in payloads for a in p.alerts), self.guard)
         return self.book.change(wanted, decide)
 
-    def decision(self, known: Known) -> Decision:
-        return Decision(self.intake, known, self.guard, Moment(self.clock.wall(), self.clock.monotonic()))
+    def decision(self, known: Known) -> Later:
+        return Later(self.intake, known, self.guard, Moment(self.clock.wall(), self.clock.monotonic()))
+
+    def later(self, wanted: Wanted, what: Callable[[Later], None]) -> Changes:
+        """What time brings."""
+
+        def decide(known: Known) -> Changes:
+            decision = self.decision(known)
+            what(decision)
+            return decision.changes()
+
+        return self.book.change(wanted, decide)
+
+    def pending(self) -> PendingTrip:
+        (found,) = self.book.pending_trips()
+        assert isinstance(found, PendingTrip)
+        return found
+
+    def tell_of_guard(self, incident: str, severity: str = "page") -> None:
+        """The guard tells of an incident of its own."""
+        message = Message(incident, "open", severity, "engine sim-0", "hang", "sim-0 tripped: hang", self.clock.wall())
+        self.store.commit(state=None, outbox=[OutboxMessage(message, channel) for channel in CHANNELS])
 
     def messages(self, channel: str = "mail") -> list[Message]:
         return [row.message for row in self.store.outbox() if row.channel == channel]

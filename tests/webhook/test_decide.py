@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from sre.actions import facts
 from sre.incidents.identity import is_incident_id
-from sre.notify.alert_decide import REORDERED_SECONDS, Decision, alert_of
+from sre.notify.alert_decide import REORDERED_SECONDS, alert_of
+from sre.notify.alert_later import Later
 from sre.notify.alert_places import guard_incident, place_of
-from sre.notify.alert_records import HEARTBEAT_KEY, Changes, GuardNow, Known, TripRefusal, Verdict, Wanted
+from sre.notify.alert_records import HEARTBEAT_KEY, GuardNow, TripRefusal, Verdict, Wanted
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
 from tests.webhook.scenes import ENGINES, GUARD, Desk, one, payload
 
@@ -257,9 +258,11 @@ def test_an_alert_about_a_pool_of_several_is_not_about_one_engine() -> None:
 def test_an_alert_about_the_same_engine_joins_the_guards_incident(tmp_path: Path) -> None:
     guard = replace(GUARD, incidents={"sim-0": "inc-20270115-080000-0001"})
     with desk_of(tmp_path, WebhookSettings(), guard) as desk:
+        desk.tell_of_guard("inc-20270115-080000-0001")
         assert desk.take(one("VllmEngineHung", engine="sim-0")) == [Verdict.JOINED_GUARD]
+        assert len(desk.messages()) == 1, "the guard's page is the page"
         assert desk.take(one("VllmEngineHung", engine="sim-1")) == [Verdict.OPENED]
-        assert len(desk.messages()) == 1
+        assert len(desk.messages()) == 2
         entry = next(e for e in desk.journal() if e.reason == "joined_guard")
         assert entry.incident_id == "inc-20270115-080000-0001"
 
@@ -267,21 +270,41 @@ def test_an_alert_about_the_same_engine_joins_the_guards_incident(tmp_path: Path
 def test_an_alert_that_outlives_the_guards_incident_gets_its_own(tmp_path: Path) -> None:
     guard = replace(GUARD, incidents={"sim-0": "inc-20270115-080000-0001"})
     with desk_of(tmp_path, WebhookSettings(), guard) as desk:
+        desk.tell_of_guard("inc-20270115-080000-0001")
         desk.take(one("VllmEngineHung", engine="sim-0"))
-        assert not desk.book.outliving(["inc-20270115-080000-0001"], 10)
+        assert desk.book.joined_of_guard() == {"inc-20270115-080000-0001"}
         desk.guard = GUARD
-        (left,) = desk.book.outliving([], 10)
-
-        def decide(known: Known) -> Changes:
-            decision = desk.decision(known)
-            decision.outlives(known.episodes[left.key])
-            return decision.changes()
-
-        desk.book.change(Wanted(keys=frozenset({left.key})), decide)
-        assert desk.events() == ["open"]
-        assert "still fires though inc-20270115-080000-0001 is over" in desk.messages()[0].summary
+        (left,) = desk.book.firing_of(["inc-20270115-080000-0001"], 10)
+        desk.later(Wanted(keys=frozenset({left.key})), lambda later: later.outlives(left))
+        assert desk.events() == ["open", "open"]
+        assert "still fires though inc-20270115-080000-0001 is over" in desk.messages()[1].summary
+        assert not desk.book.joined_of_guard()
         desk.take(one("VllmEngineHung", engine="sim-0", status="resolved"))
-        assert desk.events() == ["open", "resolve"]
+        assert desk.events() == ["open", "open", "resolve"]
+
+
+@pytest.mark.parametrize("severity", ["page", "ticket"])
+def test_an_incident_of_the_guard_that_nobody_was_told_of_is_told_by_its_alert(tmp_path: Path, severity: str) -> None:
+    """The guard could not tell it: its store refused, or it told only from memory and died."""
+    incident = "inc-20270115-080000-0001"
+    with desk_of(tmp_path, WebhookSettings(), replace(GUARD, incidents={"sim-0": incident})) as desk:
+        assert desk.take(one("VllmEngineHung", engine="sim-0", severity=severity)) == [Verdict.JOINED_GUARD]
+        (message,) = desk.messages()
+        assert (message.incident_id, message.severity) == (incident, severity)
+        desk.take(one("VllmEngineHung", engine="sim-0", severity=severity, gpu="1"))
+        assert len(desk.messages()) == 1, "once"
+        desk.tell_of_guard(incident)
+        assert [m.event for m in desk.messages()] == ["escalate", "open"], (
+            "the guard's own page is swallowed by nothing"
+        )
+
+
+def test_an_alert_that_wants_nobody_told_tells_nobody_of_the_guards_incident(tmp_path: Path) -> None:
+    only = WebhookSettings(routes=(RouteSettings(name="quiet", actions=(ActionSettings(do="incident"),)),))
+    guard = replace(GUARD, incidents={"sim-0": "inc-20270115-080000-0001"})
+    with desk_of(tmp_path, only, guard) as desk:
+        assert desk.take(one("VllmEngineHung", engine="sim-0")) == [Verdict.JOINED_GUARD]
+        assert desk.messages() == []
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -312,14 +335,8 @@ def hung(**more: Any) -> dict[str, Any]:
 
 
 def settle(desk: Desk, refusal: TripRefusal | None) -> None:
-    (pending,) = desk.book.pending_trips()
-
-    def decide(known: Known) -> Changes:
-        decision = desk.decision(known)
-        decision.settle(pending, refusal)
-        return decision.changes()
-
-    desk.book.change(desk.intake.wanted([alert_of(pending)], desk.guard), decide)
+    pending = desk.pending()
+    desk.later(desk.intake.wanted([alert_of(pending)], desk.guard), lambda later: later.settle(pending, refusal))
 
 
 def test_a_trip_is_written_down_before_it_is_done_and_its_page_is_the_guards(tmp_path: Path) -> None:
@@ -328,9 +345,10 @@ def test_a_trip_is_written_down_before_it_is_done_and_its_page_is_the_guards(tmp
         assert desk.events() == []
         assert [(e.kind, e.action, e.target) for e in desk.journal()] == [("intent", "alert_trip", "sim-0")]
         desk.guard = replace(GUARD, incidents={"sim-0": "inc-20270115-080000-0001"})
+        desk.tell_of_guard("inc-20270115-080000-0001")
         settle(desk, None)
         assert [(e.kind, e.reason) for e in desk.journal()][1:] == [("applied", "tripped"), ("note", "joined_guard")]
-        assert desk.events() == []
+        assert desk.events() == ["open"]
         assert not desk.book.pending_trips()
 
 
@@ -346,7 +364,19 @@ def test_an_alert_that_ended_before_its_trip_was_settled_opens_nothing(tmp_path:
     with desk_of(tmp_path, TRIP) as desk:
         desk.take(hung())
         desk.take(hung(status="resolved"))
-        settle(desk, TripRefusal.TOO_OLD)
+        settle(desk, TripRefusal.ENDED)
+        assert desk.events() == []
+        assert (desk.journal()[-1].kind, desk.journal()[-1].reason) == ("failed", "ended")
+        assert not desk.book.pending_trips()
+
+
+def test_an_alert_that_ended_while_its_trip_was_under_way_is_on_record_as_such(tmp_path: Path) -> None:
+    with desk_of(tmp_path, TRIP) as desk:
+        desk.take(hung())
+        desk.take(hung(status="resolved"))
+        settle(desk, None)
+        last = desk.journal()[-1]
+        assert (last.kind, last.reason, last.data["meanwhile"]) == ("applied", "tripped", "ended")
         assert desk.events() == []
 
 
@@ -394,13 +424,8 @@ def test_two_alerts_that_trip_one_engine_cost_one(tmp_path: Path) -> None:
 # ---- heartbeat, what is bad, what is cut -----------------------------------------------------------------------------
 
 
-def decide_on_heartbeat(desk: Desk, what: Callable[[Decision], None]) -> None:
-    def decide(known: Known) -> Changes:
-        decision = desk.decision(known)
-        what(decision)
-        return decision.changes()
-
-    desk.book.change(Wanted(join_keys=frozenset({HEARTBEAT_KEY})), decide)
+def decide_on_heartbeat(desk: Desk, what: Callable[[Later], None]) -> None:
+    desk.later(Wanted(join_keys=frozenset({HEARTBEAT_KEY})), what)
 
 
 def test_silence_is_told_once_and_ends_when_the_heartbeat_is_heard(desk: Desk) -> None:
@@ -428,7 +453,7 @@ def test_the_end_of_the_heartbeat_is_no_heartbeat(desk: Desk) -> None:
 
 def test_a_heartbeat_nobody_asks_for_any_more_is_not_missed(desk: Desk) -> None:
     decide_on_heartbeat(desk, lambda decision: decision.silence(400.0))
-    decide_on_heartbeat(desk, Decision.unwatch)
+    decide_on_heartbeat(desk, Later.unwatch)
     assert desk.events() == ["open", "resolve"]
 
 
@@ -453,14 +478,7 @@ def test_a_firing_nobody_speaks_of_is_taken_for_over_and_said_to_be_unproven(des
     assert not desk.book.unheard(desk.clock.wall() - 60, 10), "spoken of again"
     desk.clock.advance(200_000)
     (left,) = desk.book.unheard(desk.clock.wall() - 172_800, 10)
-    wanted = Wanted(keys=frozenset({left.key}))
-
-    def decide(known: Known) -> Changes:
-        decision = desk.decision(known)
-        decision.forget(known.episodes[left.key])
-        return decision.changes()
-
-    desk.book.change(wanted, decide)
+    desk.later(Wanted(keys=frozenset({left.key})), lambda later: later.forget(left))
     assert desk.events() == ["open", "resolve"]
     assert "unproven" in desk.messages()[1].summary
 
@@ -468,12 +486,9 @@ def test_a_firing_nobody_speaks_of_is_taken_for_over_and_said_to_be_unproven(des
 def test_a_canary_leaves_no_incident_open_at_a_pager(desk: Desk) -> None:
     desk.intake = replace(desk.intake, pagers=frozenset({"sms"}))
 
-    def decide(known: Known) -> Changes:
-        decision = desk.decision(known)
-        decision.take(payload(one("SreCanary", severity="info", id="c0ffee")), frozenset({"c0ffee"}))
-        return decision.changes()
-
-    assert desk.book.change(Wanted(), decide).canaries == ("c0ffee",)
+    canary = payload(one("SreCanary", severity="info", id="c0ffee"))
+    changes = desk.later(Wanted(), lambda later: later.take(canary, frozenset({"c0ffee"})))
+    assert changes.canaries == ("c0ffee",)
     assert (desk.events("mail"), desk.events("sms")) == (["test"], ["test", "resolve"])
 
 

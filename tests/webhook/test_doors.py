@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import re
+import shutil
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -19,15 +24,27 @@ from sre.control.ack_links import AckLinks
 from sre.control.acknowledgements import Acknowledgements
 from sre.errors import ConfigError
 from sre.notify.ack_token import ack_token
+from sre.notify.alert_records import Wanted
 from sre.notify.links import AckAddress, Links
+from sre.servers.alert_webhook import Credentials
+from sre.servers.alert_webhook_tls import Certificate
 from sre.servers.gate import tls_context
 from sre.settings.models import Root
 from sre.settings.notify import ChannelSettings, NotifySettings
+from sre.settings.paths import StatePaths
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
-from sre.wiring.guard_webhook import ack_secret_of, credentials_of, message_links, webhook_secrets
+from sre.wiring.guard_webhook import (
+    CertificateWatch,
+    ack_secret_of,
+    credentials_of,
+    held_by,
+    message_links,
+    serve_webhook,
+    webhook_secrets,
+)
 from tests.support.providers import make_certificate
-from tests.webhook.live import Receiver, receiver
-from tests.webhook.scenes import body, one
+from tests.webhook.live import BEARER, Receiver, receiver
+from tests.webhook.scenes import Desk, body, one
 
 SECRET = b"0123456789abcdef-secret"
 
@@ -35,6 +52,7 @@ SECRET = b"0123456789abcdef-secret"
 # ---- TLS -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 async def test_over_tls(tmp_path: Path) -> None:
     made = make_certificate(tmp_path, "webhook", "IP:127.0.0.1")
     trusting = ssl.create_default_context(cafile=str(made.file))
@@ -45,6 +63,95 @@ async def test_over_tls(tmp_path: Path) -> None:
         # Who speaks no TLS there is dropped, and takes nobody's place.
         assert b"HTTP" not in await webhook.raw(b"POST / HTTP/1.1\r\n\r\n", read_seconds=5)
         assert (await webhook.post(body(one(node="n2")), ssl=trusting))[0] == 200
+
+
+def fingerprint(port: int) -> str:
+    """Of the certificate that a listener shows now."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port)))).hexdigest()
+
+
+@pytest.mark.integration
+async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    first, second = (make_certificate(tmp_path, name, "IP:127.0.0.1") for name in ("first", "second"))
+    shown, key = tmp_path / "shown.pem", tmp_path / "shown.key"
+    shutil.copy(first.file, shown)
+    shutil.copy(first.key, key)
+    told: list[str] = []
+    certificate = Certificate(str(shown), str(key))
+    watch = CertificateWatch(certificate, told.append)
+    async with receiver(tmp_path, tls=certificate.context) as webhook:
+        seen = [await asyncio.to_thread(fingerprint, webhook.port)]
+        old = ssl.create_default_context(cafile=str(first.file))
+        async with aiohttp.ClientSession() as session:
+
+            async def post_kept_open(node: str) -> int:
+                async with session.post(webhook.url, data=body(one(node=node)), headers=BEARER, ssl=old) as answer:
+                    return answer.status
+
+            assert await post_kept_open("n1") == 200
+            await watch.look()
+            # Half of a renewal: the certificate is there and its key not yet.
+            shutil.copy(second.file, shown)
+            await watch.look()
+            assert told == [], "the other half may be about to come"
+            seen.append(await asyncio.to_thread(fingerprint, webhook.port))
+            for _ in range(3):
+                await watch.look()
+            assert len(told) == 1
+            assert "the old one is used on" in told[0]
+            shutil.copy(second.key, key)
+            await watch.look()
+            seen.append(await asyncio.to_thread(fingerprint, webhook.port))
+            key.unlink()
+            await watch.look()
+            seen.append(await asyncio.to_thread(fingerprint, webhook.port))
+            assert seen[0] == seen[1] != seen[2] == seen[3]
+            assert await post_kept_open("n2") == 200, "a connection keeps what it began with"
+        new = ssl.create_default_context(cafile=str(second.file))
+        assert (await webhook.post(body(one(node="n3")), ssl=new))[0] == 200
+        with pytest.raises(aiohttp.ClientError):
+            await webhook.post(body(one(node="n4")), ssl=old)
+
+
+def test_a_certificate_that_cannot_be_renewed_is_told_to_a_person(desk: Desk) -> None:
+    desk.later(Wanted(), lambda later: later.uncertified("webhook.tls_certificate cannot be renewed (x)"))
+    assert [m.reason for m in desk.messages()] == ["tls-certificate"]
+
+
+# ---- sre webhook serve -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, "anybody could"),
+        ({"token": "env:NOT_THERE"}, "NOT_THERE"),
+        ({"token": "env:T", "tls_certificate": "/nowhere.pem", "tls_key": "/nowhere.key"}, "tls_certificate"),
+        ({"token": "env:T", "ack_secret": "env:SHORT", "public_url": "https://h"}, "ack_secret"),
+    ],
+)
+async def test_what_keeps_it_from_listening_is_said_before_anything_is_made(
+    tmp_path: Path, settings: dict[str, str], named: str
+) -> None:
+    root = Root(webhook=WebhookSettings(**settings))  # type: ignore[arg-type]
+    paths = StatePaths(tmp_path / "state")
+    with pytest.raises(ConfigError, match=named):
+        await serve_webhook(root, paths, {"T": "token", "SHORT": "short"}, lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_holds_the_state_is_called_what_it_is(tmp_path: Path) -> None:
+    assert "a guard with pid" in held_by(os.getpid(), tmp_path)
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, "sre", "webhook", "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout is not None
+        other.stdout.readline()  # it is what it was started as
+        assert f"another sre webhook serve (pid {other.pid})" in held_by(other.pid, tmp_path)
+    finally:
+        other.communicate(timeout=10)
 
 
 # ---- links that acknowledge ------------------------------------------------------------------------------------------
@@ -97,6 +204,7 @@ async def held(tmp_path: Path) -> object:
         yield Held(webhook, late.links)
 
 
+@pytest.mark.integration
 async def test_looking_at_a_link_changes_nothing_and_the_button_acknowledges(held: Held) -> None:
     status, page = await held.ask("GET", held.query())
     assert status == 200
@@ -112,6 +220,7 @@ async def test_looking_at_a_link_changes_nothing_and_the_button_acknowledges(hel
     assert held.acknowledged() == "ann <b>"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_link_that_is_wrong_or_too_old_opens_nothing(held: Held, method: str) -> None:
     old = ack_token(held.incident, SystemClock().wall() - 1, SECRET)
@@ -139,6 +248,11 @@ def test_messages_carry_the_link_where_both_ends_are_configured(monkeypatch: pyt
     assert message_links(root, {}).acknowledgement is None, "a secret that is gone costs the link only"
     assert Links().acknowledge("inc-1", "open", 0.0) == ""
     assert AckAddress("http://h", SECRET, 60.0).of("a b", 0.0).startswith("http://h/ack?incident=a%20b&t=60.")
+
+
+def test_no_token_is_no_open_door() -> None:
+    assert not Credentials().fits("Bearer ")
+    assert not Credentials(basic=("u", "p")).fits("Bearer None")
 
 
 # ---- secrets ---------------------------------------------------------------------------------------------------------
@@ -223,6 +337,7 @@ def test_explain_changes_nothing(app: App, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.integration
 async def test_a_gate_counts_what_it_holds(tmp_path: Path) -> None:
     async with receiver(tmp_path) as webhook:
         _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)

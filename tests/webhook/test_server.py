@@ -13,29 +13,50 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from sre.actions.records import OutboxState
 from sre.notify.alert_records import Verdict
-from sre.servers.alert_webhook import PATH, Credentials
+from sre.servers.alert_webhook import PATH
 from tests.webhook.live import BEARER, LIMITS, TOKEN, Receiver, receiver
 from tests.webhook.scenes import body, document, one
 
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def webhook(tmp_path: Path) -> AsyncIterator[Receiver]:
     async with receiver(tmp_path) as made:
         yield made
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Receiver]:
+    """For whatever is refused: one webhook whose store is never written by it."""
+    async with receiver(tmp_path_factory.mktemp("shared")) as made:
+        yield made
+
+
 def stored(webhook: Receiver) -> int:
-    """Rows of everything that an alert leaves behind."""
+    """Rows of everything that an alert leaves behind; not what a person is told of a refusal."""
+    found = 0
     with sqlite3.connect(webhook.store.path) as connection:
-        found = 0
-        for table in ("alert_episode", "alert_incident", "outbox", "journal"):
+        for table, condition in (
+            ("alert_episode", "1"),
+            ("alert_incident", "1"),
+            ("outbox", "incident_id NOT LIKE 'alerts-refused-%'"),
+            ("journal", "reason != 'alerts-refused'"),
+        ):
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
-                found += connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                found += connection.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()[0]
     connection.close()
     return found
+
+
+def refusals(webhook: Receiver) -> list[str]:
+    """What a person is told of refusals, on one channel."""
+    rows = webhook.store.outbox(limit=10_000)
+    return [r.message.summary for r in rows if r.channel == "mail" and r.message.reason == "alerts-refused"]
 
 
 # ---- who may ---------------------------------------------------------------------------------------------------------
@@ -71,19 +92,17 @@ async def test_basic_credentials_open_it_too(webhook: Receiver) -> None:
         "Bearer ÿþ",
     ],
 )
-async def test_others_are_refused_and_nothing_is_stored(webhook: Receiver, authorization: str | None) -> None:
+async def test_others_are_refused_and_nothing_is_stored(shared: Receiver, authorization: str | None) -> None:
+    webhook, before, told = shared, shared.counts.requests["unauthorized"], refusals(shared)
     headers = {} if authorization is None else {"Authorization": authorization}
     status, text = await webhook.post(body(one()), headers)
     assert status == 401
     assert "webhook.token" in text
     assert TOKEN not in text
     assert stored(webhook) == 0
-    assert webhook.counts.requests == {"unauthorized": 1}
-
-
-def test_no_token_is_no_open_door() -> None:
-    assert not Credentials().fits("Bearer ")
-    assert not Credentials(basic=("u", "p")).fits("Bearer None")
+    assert webhook.counts.requests["unauthorized"] == before + 1
+    await webhook.intake.turn()
+    assert refusals(webhook) == told, "whoever may not post pages nobody"
 
 
 # ---- what can never be stored ----------------------------------------------------------------------------------------
@@ -106,15 +125,15 @@ def test_no_token_is_no_open_door() -> None:
         (b'{"version":"4","alerts":[{"labels":{"a":"b"},"status":"firing","startsAt":"NaN"}]}', "no_readable_alert"),
     ],
 )
-async def test_a_payload_that_never_can_be_stored_is_refused_by_name(webhook: Receiver, raw: bytes, named: str) -> None:
-    status, text = await webhook.post(raw)
+async def test_a_payload_that_never_can_be_stored_is_refused_by_name(shared: Receiver, raw: bytes, named: str) -> None:
+    status, text = await shared.post(raw)
     assert status == 400
     assert f"webhook: {named}:" in json.loads(text)["error"]
-    assert stored(webhook) == 0
-    assert (await webhook.post(body(one())))[0] == 200
+    assert stored(shared) == 0
 
 
-async def test_a_compressed_body_is_refused_before_it_is_unpacked(webhook: Receiver) -> None:
+async def test_a_compressed_body_is_refused_before_it_is_unpacked(shared: Receiver) -> None:
+    webhook = shared
     bomb = gzip.compress(b"0" * 20_000_000)
     began = time.monotonic()
     status, _ = await webhook.post(bomb, {**BEARER, "Content-Encoding": "gzip"})
@@ -137,11 +156,27 @@ async def test_a_body_of_ten_mebibytes_is_refused_whether_it_says_so_or_not(webh
     assert (await webhook.post(body(one())))[0] == 200, "the room of what was refused is given back"
 
 
-async def test_other_paths_and_methods_say_where_to_post(webhook: Receiver) -> None:
-    answer = await webhook.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+async def test_other_paths_and_methods_say_where_to_post(shared: Receiver) -> None:
+    answer = await shared.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b"404" in answer
     assert PATH.encode() in answer
-    assert b"405" in await webhook.raw(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert b"405" in await shared.raw(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+
+async def test_a_refusal_of_whoever_may_post_is_told_once_per_cause(webhook: Receiver) -> None:
+    """Alertmanager never sends it again: what it held is lost, and somebody must know."""
+    elsewhere = webhook.url.replace(PATH, "/alerts")
+    for _ in range(3):
+        assert (await webhook.post(b"x" * 2 * 2**20))[0] == 413
+        assert (await webhook.post(b"{", {**BEARER, "Content-Encoding": "gzip"}))[0] == 415
+        assert (await webhook.post(b"{}"))[0] == 400
+        assert (await webhook.post(body(one()), url=elsewhere))[0] == 404
+        assert (await webhook.post(body(one()), {}, url=elsewhere))[0] == 404
+    await webhook.intake.turn()
+    assert len(refusals(webhook)) == 4
+    assert any("webhook.max_body_bytes" in summary for summary in refusals(webhook))
+    assert {r.severity for r in webhook.store.outbox()} == {"page"}
+    assert stored(webhook) == 0
 
 
 # ---- what misbehaves, and the healthy beside it ----------------------------------------------------------------------
@@ -219,11 +254,13 @@ async def test_nothing_that_misbehaves_slows_a_healthy_post(
         assert webhook.counts.verdicts[Verdict.OPENED] == 12
 
 
-async def test_half_open_connections_make_way_for_one_that_is_whole(tmp_path: Path) -> None:
+async def test_half_open_connections_make_way_for_one_that_is_whole(
+    tmp_path: Path, wait_until_async: Callable[..., Any]
+) -> None:
     limits = type(LIMITS)(LIMITS.body_bytes, 30.0, 4)
     async with receiver(tmp_path, limits=limits) as webhook:
         silent = [asyncio.create_task(webhook.raw(b"POST / HTTP/1.1\r\nX: ", read_seconds=20)) for _ in range(8)]
-        await asyncio.sleep(0.2)
+        await wait_until_async(lambda: webhook.connections() == 4)
         began = time.monotonic()
         assert (await webhook.post(body(one())))[0] == 200
         assert time.monotonic() - began < 1

@@ -7,16 +7,21 @@ decided inside it, on what is stored then. The tables are made when the webhook 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from sre.adapters.store import alerts_left_out as left_out_table
+from sre.adapters.store import alerts_rows as rows_of
+from sre.adapters.store import alerts_tables as tables
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
+from sre.adapters.store.alerts_rows import EPISODE, INCIDENT
+from sre.adapters.store.alerts_tables import OF_GUARD, OPEN
 from sre.adapters.store.writer import GuardStore
-from sre.notify.alert_records import AlertIncident, Changes, Episode, Known, PendingTrip, Wanted
-from sre.notify.alert_routes import Trip
+from sre.notify.alert_records import AlertIncident, Changes, DamagedTrip, Episode, Known, LeftOut, PendingTrip, Wanted
 from sre.notify.alerts import EpisodeKey
 
 COUNTED_SECONDS = 3600.0
@@ -28,37 +33,7 @@ INCIDENTS_KEPT = 20_000
 PRUNE_EVERY = 500
 """Firings written between two looks at how many there are."""
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS alert_episode (
-  fingerprint TEXT NOT NULL, starts_ns INTEGER NOT NULL, name TEXT NOT NULL, severity TEXT NOT NULL,
-  labels TEXT NOT NULL, summary TEXT NOT NULL, seen_wall REAL NOT NULL, firing_wall REAL, resolved_wall REAL,
-  incident_id TEXT, PRIMARY KEY (fingerprint, starts_ns)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS alert_episode_open ON alert_episode (incident_id)
-  WHERE resolved_wall IS NULL AND firing_wall IS NOT NULL;
-CREATE INDEX IF NOT EXISTS alert_episode_seen ON alert_episode (resolved_wall IS NULL, seen_wall);
-CREATE TABLE IF NOT EXISTS alert_incident (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, join_key TEXT NOT NULL, name TEXT NOT NULL,
-  severity TEXT NOT NULL, scope TEXT NOT NULL, route TEXT NOT NULL, summary TEXT NOT NULL, opened_wall REAL NOT NULL,
-  listed INTEGER NOT NULL, told INTEGER NOT NULL, members INTEGER NOT NULL, firing INTEGER NOT NULL,
-  resolved_wall REAL, filed TEXT NOT NULL DEFAULT 'no' CHECK (filed IN ('no', 'open', 'resolved')));
-CREATE UNIQUE INDEX IF NOT EXISTS alert_incident_open ON alert_incident (join_key) WHERE resolved_wall IS NULL;
-CREATE INDEX IF NOT EXISTS alert_incident_unfiled ON alert_incident (number)
-  WHERE listed AND (filed = 'no' OR (filed = 'open' AND resolved_wall IS NOT NULL));
-CREATE TABLE IF NOT EXISTS alert_trip (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, trip TEXT NOT NULL, fingerprint TEXT NOT NULL, starts_ns INTEGER NOT NULL,
-  labels TEXT NOT NULL, annotations TEXT NOT NULL, at_wall REAL NOT NULL, at_monotonic REAL NOT NULL,
-  boot_id TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS alert_heartbeat (
-  id INTEGER PRIMARY KEY CHECK (id = 1), wall REAL NOT NULL, monotonic REAL NOT NULL, boot_id TEXT NOT NULL);
-"""
-# alert_incident.filed: how far its folder says what the row says.
-
-_EPISODE = "fingerprint, starts_ns, name, severity, labels, summary, seen_wall, firing_wall, resolved_wall, incident_id"
-_INCIDENT = (
-    "id, number, join_key, name, severity, scope, route, summary, opened_wall, listed, told, members, firing,"
-    " resolved_wall"
-)
-_OPEN = "resolved_wall IS NULL AND firing_wall IS NOT NULL"
+PROBE_BYTES = 64 * 1024
 
 Decide = Callable[[Known], Changes]
 
@@ -81,8 +56,7 @@ class AlertBook:
         ``decide`` is called with the store locked; it must not block.
         """
         store = self._store
-        with store._transaction() as connection:
-            self._make(connection)
+        with self._transaction() as connection:
             changes = decide(self._known(connection, wanted))
             if changes.nothing:
                 return changes
@@ -90,6 +64,8 @@ class AlertBook:
             _write_incidents(connection, changes.incidents)
             self._write_trips(connection, changes.trips)
             connection.executemany("DELETE FROM alert_trip WHERE number = ?", [(n,) for n in changes.settled])
+            left_out_table.write(connection, changes.left_out, store._now())
+            left_out_table.forget(connection, changes.caught_up)
             if changes.heartbeat:
                 self._beat(connection)
             store._write(connection, journal=changes.journal, outbox=changes.outbox, told=changes.told)
@@ -103,41 +79,37 @@ class AlertBook:
         to count.
         """
         now = self._store._now()
-        with self._store._transaction() as connection:
-            self._make(connection)
+        with self._transaction() as connection:
             row = connection.execute("SELECT wall, monotonic, boot_id FROM alert_heartbeat").fetchone()
-            if row is None:
+            moment = None if row is None else row[1] if row[2] == now.boot_id else row[0]
+            if not isinstance(moment, int | float):  # none yet, or damaged
                 self._beat(connection)
                 return 0.0
-        wall, monotonic, boot_id = float(row[0]), float(row[1]), row[2]
-        return max(0.0, now.monotonic - monotonic if boot_id == now.boot_id else now.wall - wall)
+        return max(0.0, (now.monotonic if row[2] == now.boot_id else now.wall) - moment)
 
-    def pending_trips(self) -> Sequence[PendingTrip]:
-        """Trips that are written down and not carried out, oldest first."""
+    def probe(self) -> None:
+        """Write something of the size of a notification, and take it back: returns if there is room."""
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO alert_probe (id, room) VALUES (1, zeroblob(?))", (PROBE_BYTES,))
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM alert_probe")
+
+    def episode(self, key: EpisodeKey) -> Episode | None:
+        """One firing as it stands now."""
+        found = self._episodes("fingerprint = ? AND starts_ns = ?", *key, 1)
+        return found[0] if found else None
+
+    def pending_trips(self) -> Sequence[PendingTrip | DamagedTrip]:
+        """
+        Trips that are written down and not carried out, oldest first.
+
+        The age of one that was written in another boot is infinite: it is never carried out, whatever the wall clock
+        says after the boot, since the engines that its alert saw are gone; its alert is told by itself.
+        """
         now = self._store._now()
-        with self._store._transaction() as connection:
-            self._make(connection)
-            rows = connection.execute(
-                "SELECT number, trip, fingerprint, starts_ns, labels, annotations, at_wall, at_monotonic, boot_id"
-                " FROM alert_trip ORDER BY number LIMIT 1000"
-            ).fetchall()
-        found = []
-        for number, trip, fingerprint, starts_ns, labels, notes, at_wall, at_monotonic, boot_id in rows:
-            age = now.monotonic - at_monotonic if boot_id == now.boot_id else now.wall - at_wall
-            found.append(
-                PendingTrip(
-                    trip=Trip(**json.loads(trip)),
-                    fingerprint=fingerprint,
-                    starts_ns=starts_ns,
-                    labels=json.loads(labels),
-                    annotations=json.loads(notes),
-                    at_wall=at_wall,
-                    at_monotonic=at_monotonic,
-                    number=number,
-                    age_seconds=max(0.0, age),
-                )
-            )
-        return found
+        with self._transaction() as connection:
+            rows = connection.execute(f"SELECT {rows_of.TRIP} FROM alert_trip ORDER BY number LIMIT 1000").fetchall()
+        return [rows_of.trip_of(row, now.monotonic, now.boot_id) for row in rows]
 
     def unheard(self, before_wall: float, limit: int) -> Sequence[Episode]:
         """Open firings nobody spoke of since ``before_wall``, oldest first."""
@@ -145,30 +117,39 @@ class AlertBook:
             "(resolved_wall IS NULL) = 1 AND seen_wall < ? AND firing_wall IS NOT NULL", before_wall, limit
         )
 
-    def outliving(self, guard_incidents: Collection[str], limit: int) -> Sequence[Episode]:
-        """Open firings that belong to an incident that is none of alerts and not among ``guard_incidents``."""
-        marks = ",".join("?" * len(guard_incidents))
-        return self._episodes(
-            f"{_OPEN} AND incident_id IS NOT NULL AND incident_id NOT IN ({marks})"
-            " AND incident_id NOT IN (SELECT id FROM alert_incident)",
-            *guard_incidents,
-            limit,
-        )
+    def joined_of_guard(self) -> frozenset[str]:
+        """Incidents of the guard that open firings have joined."""
+        with self._transaction() as connection:
+            rows = connection.execute(f"SELECT DISTINCT incident_id FROM alert_episode WHERE {OF_GUARD}").fetchall()
+        return frozenset(str(name) for (name,) in rows)
+
+    def firing_of(self, incidents: Collection[str], limit: int) -> Sequence[Episode]:
+        """Open firings of these incidents."""
+        return self._episodes(f"{OPEN} AND incident_id IN ({','.join('?' * len(incidents))})", *incidents, limit)
+
+    def left_out(self, limit: int) -> Mapping[str, tuple[Sequence[LeftOut], int]]:
+        """Return what limits kept back: route → (the oldest ``limit``, how many more)."""
+        with self._transaction() as connection:
+            now = self._store._now()
+            found = {}
+            for route, count in left_out_table.waiting(connection).items():
+                rows = left_out_table.select(connection, route, limit, now)
+                found[route] = rows, count - len(rows)
+        return found
 
     def unfiled(self, limit: int) -> Sequence[AlertIncident]:
         """Incidents whose folder does not say yet what is known, oldest first."""
-        with self._store._transaction() as connection:
-            self._make(connection)
+        with self._transaction() as connection:
             rows = connection.execute(
-                f"SELECT {_INCIDENT} FROM alert_incident WHERE listed AND"
+                f"SELECT {INCIDENT} FROM alert_incident WHERE listed AND"
                 " (filed = 'no' OR (filed = 'open' AND resolved_wall IS NOT NULL)) ORDER BY number LIMIT ?",
                 (limit,),
             ).fetchall()
-        return [_incident(row) for row in rows]
+        return [rows_of.incident_of(row) for row in rows]
 
     def mark_filed(self, incidents: Iterable[AlertIncident]) -> None:
         """Their folders say what they say."""
-        with self._store._transaction() as connection:
+        with self._transaction() as connection:
             connection.executemany(
                 "UPDATE alert_incident SET filed = ? WHERE id = ?",
                 [("open" if one.resolved_wall is None else "resolved", one.id) for one in incidents],
@@ -176,41 +157,47 @@ class AlertBook:
 
     def counts(self) -> tuple[int, int]:
         """(open firings, open incidents of alerts)."""
-        with self._store._transaction() as connection:
-            self._make(connection)
-            firing = connection.execute(f"SELECT count(*) FROM alert_episode WHERE {_OPEN}").fetchone()[0]
+        with self._transaction() as connection:
+            firing = connection.execute(f"SELECT count(*) FROM alert_episode WHERE {OPEN}").fetchone()[0]
             opened = connection.execute("SELECT count(*) FROM alert_incident WHERE resolved_wall IS NULL").fetchone()[0]
         return int(firing), int(opened)
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
-    def _make(self, connection: sqlite3.Connection) -> None:
-        if not self._made:
-            for statement in TABLES.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
-            self._made = True
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One of the store, with the tables there. They count as made when it is committed."""
+        with self._store._transaction() as connection:
+            if not self._made:
+                tables.make(connection)
+            yield connection
+        self._made = True
 
     def _known(self, connection: sqlite3.Connection, wanted: Wanted) -> Known:
         now = self._store._now()
         episodes: dict[EpisodeKey, Episode] = {}
+        damaged: list[EpisodeKey] = []
         for fingerprint, starts_ns in wanted.keys:
             rows = connection.execute(
-                f"SELECT {_EPISODE} FROM alert_episode WHERE fingerprint = ? AND (starts_ns = ? OR ({_OPEN}))",
+                f"SELECT {EPISODE} FROM alert_episode WHERE fingerprint = ? AND (starts_ns = ? OR ({OPEN}))",
                 (fingerprint, starts_ns),
             )
-            episodes |= {one.key: one for one in map(_episode, rows)}
+            for row in rows:
+                one, whole = rows_of.episode_of(row, now.wall)
+                if not whole and one.key not in episodes:
+                    damaged.append(one.key)
+                episodes[one.key] = one
         incidents: dict[str, AlertIncident] = {}
         for column, values in (
             ("join_key", wanted.join_keys),
-            ("id", {one.incident_id for one in episodes.values() if one.open and one.incident_id is not None}),
+            ("id", wanted.incidents | {e.incident_id for e in episodes.values() if e.open and e.incident_id}),
         ):
             for value in values:
                 row = connection.execute(
-                    f"SELECT {_INCIDENT} FROM alert_incident WHERE {column} = ? AND resolved_wall IS NULL", (value,)
+                    f"SELECT {INCIDENT} FROM alert_incident WHERE {column} = ? AND resolved_wall IS NULL", (value,)
                 ).fetchone()
                 if row is not None:
-                    found = _incident(row)
+                    found = rows_of.incident_of(row)
                     incidents[found.join_key] = found
         guards = wanted.guard_incidents
         return Known(
@@ -227,13 +214,11 @@ class AlertBook:
                 )
                 for action, target in wanted.intents
             },
-            tripping=frozenset(
-                str(json.loads(trip)["target"]) for (trip,) in connection.execute("SELECT trip FROM alert_trip")
-            ),
+            tripping=_targets(connection),
             guard_members={
                 one: int(
                     connection.execute(
-                        f"SELECT count(*) FROM alert_episode WHERE incident_id = ? AND {_OPEN}", (one,)
+                        f"SELECT count(*) FROM alert_episode WHERE incident_id = ? AND {OPEN}", (one,)
                     ).fetchone()[0]
                 )
                 for one in guards
@@ -241,6 +226,7 @@ class AlertBook:
             guard_severities={
                 one: severity for one in guards if (severity := incident_table.severity_of(connection, one))
             },
+            damaged=tuple(damaged),
             last_number=int(connection.execute("SELECT coalesce(max(number), 0) FROM alert_incident").fetchone()[0]),
         )
 
@@ -251,7 +237,7 @@ class AlertBook:
             " VALUES (?,?,?,?,?,?,?,?)",
             [
                 (
-                    json.dumps({name: getattr(one.trip, name) for name in Trip.__slots__}),
+                    rows_of.trip_text(one.trip),
                     one.fingerprint,
                     one.starts_ns,
                     json.dumps(dict(one.labels)),
@@ -272,12 +258,11 @@ class AlertBook:
         )
 
     def _episodes(self, where: str, *args: object) -> Sequence[Episode]:
-        with self._store._transaction() as connection:
-            self._make(connection)
+        with self._transaction() as connection:
             rows = connection.execute(
-                f"SELECT {_EPISODE} FROM alert_episode WHERE {where} ORDER BY seen_wall LIMIT ?", args
+                f"SELECT {EPISODE} FROM alert_episode WHERE {where} ORDER BY seen_wall LIMIT ?", args
             ).fetchall()
-        return [_episode(row) for row in rows]
+        return [rows_of.episode_of(row, self._store._now().wall)[0] for row in rows]
 
     def _prune(self, connection: sqlite3.Connection, written: int) -> None:
         self._since_pruned += written
@@ -298,9 +283,18 @@ class AlertBook:
         )
 
 
+def _targets(connection: sqlite3.Connection) -> frozenset[str]:
+    """Targets of the trips that are written down; of those that can be read."""
+    found = set()
+    for (text,) in connection.execute("SELECT trip FROM alert_trip"):
+        with contextlib.suppress(ValueError):
+            found.add(rows_of.trip_from_text(text).target)
+    return frozenset(found)
+
+
 def _write_episodes(connection: sqlite3.Connection, episodes: Iterable[Episode]) -> None:
     connection.executemany(
-        f"INSERT OR REPLACE INTO alert_episode ({_EPISODE}) VALUES (?,?,?,?,?,?,?,?,?,?)",
+        f"INSERT OR REPLACE INTO alert_episode ({EPISODE}) VALUES (?,?,?,?,?,?,?,?,?,?)",
         [
             (
                 one.fingerprint,
@@ -323,7 +317,7 @@ def _write_incidents(connection: sqlite3.Connection, incidents: Iterable[AlertIn
     # Closed ones first: another of the same key may have been opened since.
     for one in sorted(incidents, key=lambda incident: incident.resolved_wall is None):
         connection.execute(
-            f"INSERT INTO alert_incident ({_INCIDENT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+            f"INSERT INTO alert_incident ({INCIDENT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
             " ON CONFLICT (number) DO UPDATE SET severity = excluded.severity, told = excluded.told,"
             " members = excluded.members, firing = excluded.firing, resolved_wall = excluded.resolved_wall",
             (
@@ -343,54 +337,3 @@ def _write_incidents(connection: sqlite3.Connection, incidents: Iterable[AlertIn
                 one.resolved_wall,
             ),
         )
-
-
-def _episode(row: Sequence[Any]) -> Episode:
-    fingerprint, starts_ns, name, severity, labels, summary, seen, firing, resolved, incident = row
-    return Episode(
-        fingerprint=fingerprint,
-        starts_ns=starts_ns,
-        name=name,
-        severity=severity,
-        labels=json.loads(labels),
-        summary=summary,
-        seen_wall=seen,
-        firing_wall=firing,
-        resolved_wall=resolved,
-        incident_id=incident,
-    )
-
-
-def _incident(row: Sequence[Any]) -> AlertIncident:
-    (
-        identifier,
-        number,
-        join_key,
-        name,
-        severity,
-        scope,
-        route,
-        summary,
-        opened,
-        listed,
-        told,
-        members,
-        firing,
-        ended,
-    ) = row
-    return AlertIncident(
-        id=identifier,
-        number=number,
-        join_key=join_key,
-        name=name,
-        severity=severity,
-        scope=scope,
-        route=route,
-        summary=summary,
-        opened_wall=opened,
-        listed=bool(listed),
-        told=bool(told),
-        members=members,
-        firing=firing,
-        resolved_wall=ended,
-    )

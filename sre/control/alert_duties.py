@@ -1,0 +1,332 @@
+"""
+What time brings to alerts: trips that wait, a heartbeat that stays away, firings that outlive or are forgotten, what a
+limit kept back, refusals a person must know of, folders, a store that works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sre.clock import Clock
+from sre.control.alert_folders import AlertFolders
+from sre.control.alert_ports import AlertListener, Hands
+from sre.control.alert_writer import AlertWriter, DecisionFailed
+from sre.errors import DependencyError, StateError
+from sre.notify.alert_decide import Intake, alert_of
+from sre.notify.alert_later import Later
+from sre.notify.alert_limits import INCIDENT_ACTION, NOTICE_ACTION
+from sre.notify.alert_places import trip_refusal
+from sre.notify.alert_records import (
+    HEARTBEAT_KEY,
+    Changes,
+    DamagedTrip,
+    Episode,
+    Known,
+    LeftOut,
+    PendingTrip,
+    TripRefusal,
+    Wanted,
+)
+from sre.notify.alerts import Alert
+
+log = logging.getLogger("sre.webhook")
+
+TURN_SECONDS = 1.0
+OUTLIVES_SECONDS = 300.0
+"""So long an alert may go on firing after the guard closed the incident that it had joined: its own end takes a
+scrape, an evaluation and a group_interval to come."""
+LOOK_SECONDS = 15.0
+LOOKED_AT = 200
+"""Firings looked at in one turn."""
+INCIDENTS_AT_ONCE = 100
+LEFT_OUT_AT_ONCE = 1_000
+"""Alerts that one message about what was kept back stands for."""
+LISTENED_SECONDS = 6 * 3600.0
+"""Nothing is forgotten before this process has listened so long: a wall clock that was wrong when it started, or that
+jumped, ends no firing. Whatever goes on is spoken of within Alertmanager's repeat_interval."""
+PROBE_SECONDS = 5.0
+GRACE_SECONDS = 120.0
+"""After a start the heartbeat has this long, or its timeout, to be heard first."""
+FOLDERS_AT_ONCE = 20
+LOST_AGAIN_SECONDS = 3600.0
+
+
+class AlertDuties:
+    """Does what is due, turn by turn."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        writer: AlertWriter,
+        hands: Hands,
+        clock: Clock,
+        listener: AlertListener,
+        folders: AlertFolders,
+    ) -> None:
+        self._intake, self._writer, self._hands, self._clock = intake, writer, hands, clock
+        self._listener, self._folders = listener, folders
+        self._hurry = asyncio.Event()
+        self._started = clock.monotonic()
+        self._heard: float | None = None
+        """Monotonic time of the last heartbeat as far as known."""
+        self._silent = False
+        self._trips_wait = True
+        self._files_wait = True
+        self._looked = self._caught_up = self._probed = clock.monotonic()
+        self._outlived: dict[str, float] = {}
+        self._to_tell: dict[str, Callable[[Later], None]] = {}
+        self._told_at: dict[str, float] = {}
+
+    def committed(self, changes: Changes) -> None:
+        """This was written; some of it is to be gone on with."""
+        if changes.heartbeat:
+            self._heard, self._silent = self._clock.monotonic(), False
+            self._listener.heartbeat(self._clock.wall())
+        self._files_wait = self._files_wait or any(one.listed for one in changes.incidents)
+        if changes.trips:
+            self._trips_wait = True
+            self._hurry.set()
+
+    def lost(self, cause: str, sentence: str) -> None:
+        """A notification of somebody who may post was refused for good; a person is told, once an hour per cause."""
+        self._tell_once(f"lost {cause}", lambda later: later.lost(cause, sentence))
+
+    def uncertified(self, sentence: str) -> None:
+        """A renewed certificate cannot be used; a person is told, once an hour."""
+        self._tell_once("certificate", lambda later: later.uncertified(sentence))
+
+    def _tell_once(self, name: str, what: Callable[[Later], None]) -> None:
+        told = self._told_at.get(name)
+        if told is None or self._clock.monotonic() - told >= LOST_AGAIN_SECONDS:
+            self._to_tell[name] = what
+            self._hurry.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._hurry.clear()
+            await self.turn()
+            hurry = asyncio.ensure_future(self._hurry.wait())
+            rest = asyncio.ensure_future(self._clock.sleep(TURN_SECONDS))
+            try:
+                await asyncio.wait((hurry, rest), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                hurry.cancel()
+                rest.cancel()
+                await asyncio.gather(hurry, rest, return_exceptions=True)
+
+    async def turn(self) -> None:
+        """Do what is due. Never raises but CancelledError: what could not be done is tried in the next turn."""
+        if self._writer.book is None:
+            return
+        for duty in (self._probe, self._trip, self._listen, self._tell, self._look, self._catch_up, self._file):
+            try:
+                await duty()
+            except StateError as error:
+                self._writer.fails(error)
+            except Exception:  # the webhook's own cycle boundary: one duty that fails must not stop the others
+                log.exception("alerts: %s failed", duty.__name__)
+                self._listener.failed()
+
+    async def _probe(self) -> None:
+        """Find out whether a store that failed works again, though nobody posts."""
+        now = self._clock.monotonic()
+        if self._writer.problem is None or now - self._probed < PROBE_SECONDS:
+            return
+        self._probed = now
+        await self._writer.ask(lambda book: book.probe())
+        self._writer.works()
+
+    async def _tell(self) -> None:
+        for name, what in list(self._to_tell.items()):
+            await self._decide(Wanted(), what)
+            self._told_at[name] = self._clock.monotonic()
+            self._to_tell.pop(name, None)
+
+    async def _listen(self) -> None:
+        """Tell of a heartbeat that stays away, once."""
+        settings = self._intake.settings.heartbeat
+        if self._silent:
+            return
+        wanted = Wanted(join_keys=frozenset({HEARTBEAT_KEY}))
+        if not settings.enabled:
+            await self._decide(wanted, Later.unwatch)
+            self._silent = True
+            return
+        now = self._clock.monotonic()
+        if self._heard is None:
+            self._heard = now - await self._writer.ask(lambda book: book.heartbeat_age())
+        deadline = max(
+            self._heard + settings.timeout_seconds,
+            self._started + min(GRACE_SECONDS, settings.timeout_seconds),
+        )
+        if now < deadline:
+            return
+        silent = now - self._heard
+        await self._decide(wanted, lambda later: later.silence(silent))
+        self._silent = True
+
+    # ---- trips -------------------------------------------------------------------------------------------------------
+
+    async def _trip(self) -> None:
+        """Carry out the trips that are written down; those too old by now open an incident instead."""
+        if not self._trips_wait:
+            return
+        self._trips_wait = False
+        try:
+            pending = await self._writer.ask(lambda book: book.pending_trips())
+            for one in pending:
+                if not await self._settled(one):
+                    self._trips_wait = True
+        except BaseException:  # a store that cannot be had: what waits is tried again in the next turn
+            self._trips_wait = True
+            raise
+
+    async def _settled(self, pending: PendingTrip | DamagedTrip) -> bool:
+        """Settle one; return whether it is. One that fails by a mistake of ours keeps no other back."""
+        try:
+            if isinstance(pending, DamagedTrip):
+                await self._set_aside(pending)
+                return True
+            return await self._trip_one(pending)
+        except DecisionFailed:
+            return False
+        except StateError:
+            raise
+        except Exception:
+            log.exception("alerts: trip %d failed", pending.number)
+            self._listener.failed()
+            return False
+
+    async def _set_aside(self, damaged: DamagedTrip) -> None:
+        log.error("alerts: trip %d is damaged and set aside: %.200s", damaged.number, damaged.text)
+        episode = None
+        if damaged.key is not None:
+            key = damaged.key
+            episode = await self._writer.ask(lambda book: book.episode(key))
+        wanted = self._intake.wanted([] if episode is None else [alert_of(episode)], self._hands.now())
+        await self._decide(wanted, lambda later: later.set_aside(damaged))
+
+    async def _trip_one(self, pending: PendingTrip) -> bool:
+        """Return whether it is settled."""
+        trip, detail = pending.trip, ""
+        alert = alert_of(pending)
+        # Its end may have come since, or while nobody looked. Ends are written by this process only, and until the
+        # guard is asked nothing waits: what ends later ends after the trip began.
+        episode = await self._writer.ask(lambda book: book.episode(alert.key))
+        if episode is None or not episode.open:
+            refusal: TripRefusal | None = TripRefusal.ENDED
+        else:
+            refusal = trip_refusal(trip, self._hands.now(), _age(pending, alert))
+        if refusal is None:
+            try:
+                await self._hands.trip(trip.target, f"alert {alert.name} (route {trip.route})")
+            except ValueError as error:
+                refusal, detail = TripRefusal.FAILED, str(error)
+            except DependencyError as error:
+                detail = str(error)  # it is written down; the guard's next tick makes it true
+            except StateError as error:
+                log.warning("alerts: no trip of %s yet: %s", trip.target, error)
+                return False
+        wanted = self._intake.wanted((alert,), self._hands.now())
+        await self._decide(wanted, lambda later: later.settle(pending, refusal, detail))
+        return True
+
+    # ---- firings -----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Firings that outlive the guard's incident, and firings nobody speaks of any more."""
+        at = self._clock.monotonic()
+        if at - self._looked < LOOK_SECONDS:
+            return
+        self._looked = at
+        over = await self._writer.ask(lambda book: book.joined_of_guard())
+        over -= frozenset(self._hands.now().incidents.values())
+        self._outlived = {one: self._outlived.get(one, at) for one in sorted(over)}
+        due = [one for one, since in self._outlived.items() if at - since >= OUTLIVES_SECONDS][:INCIDENTS_AT_ONCE]
+        if due:
+            outliving = await self._writer.ask(lambda book: book.firing_of(due, LOOKED_AT))
+            await self._decide_on(outliving, Later.outlives)
+        forget = self._intake.settings.forget_after_seconds
+        if at - self._started < min(forget, LISTENED_SECONDS):
+            return
+        before = self._clock.wall() - forget
+        await self._decide_on(await self._writer.ask(lambda book: book.unheard(before, LOOKED_AT)), Later.forget)
+
+    async def _decide_on(self, episodes: Sequence[Episode], what: Callable[[Later, Episode], None]) -> None:
+        if not episodes:
+            return
+
+        def each(later: Later) -> None:
+            for episode in episodes:
+                present = later.present(episode)
+                if present is not None:
+                    what(later, present)
+
+        try:
+            await self._decide(self._intake.wanted(map(alert_of, episodes), self._hands.now()), each)
+        except DecisionFailed:
+            if len(episodes) == 1:
+                return  # logged; the others are not kept back
+            for one in episodes:
+                await self._decide_on([one], what)
+
+    async def _catch_up(self) -> None:
+        """Tell what limits kept back, where they allow it again."""
+        at = self._clock.monotonic()
+        if at - self._caught_up < LOOK_SECONDS:
+            return
+        self._caught_up = at
+        for route in await self._writer.ask(lambda book: book.left_out(1)):
+            await self._catch_up_with(route)
+
+    async def _catch_up_with(self, route: str) -> None:
+        # The oldest says whether the time has come; only then all are read.
+        oldest, _ = (await self._writer.ask(lambda book: book.left_out(1))).get(route, ((), 0))
+        may: list[bool] = []
+        await self._decide(_wanted(route, oldest), lambda later: may.append(later.may_tell(route, oldest)))
+        if any(may):
+            left, more = (await self._writer.ask(lambda book: book.left_out(LEFT_OUT_AT_ONCE))).get(route, ((), 0))
+            await self._decide(_wanted(route, left), lambda later: later.tell_left_out(route, left, more))
+
+    async def _file(self) -> None:
+        """Make folders of incidents, and close them."""
+        if not self._files_wait:
+            return
+        self._files_wait = False
+        try:
+            incidents = await self._writer.ask(lambda book: book.unfiled(FOLDERS_AT_ONCE))
+            if incidents:
+                await self._folders.write(incidents)
+                await self._writer.ask(lambda book: book.mark_filed(incidents))
+                self._files_wait = True
+        except BaseException:
+            self._files_wait = True
+            raise
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    async def _decide(self, wanted: Wanted, what: Callable[[Later], None]) -> None:
+        guard, now = self._hands.now(), self._writer.now()
+
+        def decide(known: Known) -> Changes:
+            later = Later(self._intake, known, guard, now)
+            what(later)
+            return later.changes()
+
+        await self._writer.change(wanted, decide)
+
+
+def _age(pending: PendingTrip, alert: Alert) -> float:
+    """Seconds since the alert began."""
+    return pending.age_seconds + max(0.0, pending.at_wall - alert.starts_wall)
+
+
+def _wanted(route: str, left: Sequence[LeftOut]) -> Wanted:
+    return Wanted(
+        keys=frozenset(one.key for one in left),
+        intents=frozenset({(INCIDENT_ACTION, route), (NOTICE_ACTION, route)}),
+        incidents=frozenset(one.incident_id for one in left if one.incident_id is not None),
+    )
