@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from sre.gate.sse import Event, SseParser, TooLong
@@ -13,6 +14,16 @@ MOST_BYTES = 16 << 20
 """Of an answer that is one JSON document."""
 _BLANK = b" \t\r\n"
 _DONE = b"[DONE]"
+_DECODE = json.JSONDecoder().raw_decode
+_STRING = rb'"[ !#-\[\]-~]*(?:\\["\\/bfnrt][ !#-\[\]-~]*)*"'
+_WORDS = rb'(?!"")' + _STRING
+_NULLS = rb'(?:,"[a-z_]+":null)*'
+_PLAIN_TOKEN = re.compile(
+    rb'\{"id":' + _STRING + rb',"object":' + _STRING + rb',"created":(?:0|[1-9][0-9]*),"model":' + _STRING
+    + rb',"choices":\[\{"index":0,(?:"text":' + _WORDS + rb'|"delta":\{"content":' + _WORDS + rb"\})"
+    + rb',"logprobs":null,"finish_reason":null' + _NULLS + rb"\}\]" + _NULLS + rb"\}"
+)  # fmt: skip
+"""An event that carries words and nothing else, in the order of vLLM's fields: most of a stream, known without JSON."""
 
 
 class _Track:
@@ -148,7 +159,13 @@ class Answer:
             self.malformed = self.malformed or str(error)
             return
         for event in events:
-            self._event(event, at)
+            if _PLAIN_TOKEN.fullmatch(event[1]) and not (self.done or event[0]):
+                if self.first_event_at is None:
+                    self.first_event_at = at
+                self._finish.setdefault(0, False)
+                self._content.add(at)
+            else:
+                self._event(event, at)
 
     def end(self, at: float) -> None:
         """The body is over; it ended at monotonic ``at``."""
@@ -159,17 +176,18 @@ class Answer:
             self._event(event, at)
 
     def _event(self, event: Event, at: float) -> None:
+        name, data = event
         if self.done:
             return
         if self.first_event_at is None:
             self.first_event_at = at
-        if event.data == _DONE:
+        if data == _DONE:
             self.done, self.done_at = True, at
             return
-        found = self._parsed(event.data, "an event")
+        found = self._parsed(data, "an event")
         if found is None:
             return
-        if event.name == b"error" and self.error is None:
+        if name == b"error" and self.error is None:
             self.error = _error_text(found.get("error", found))
         self._object(found, at, "delta")
 
@@ -181,7 +199,10 @@ class Answer:
 
     def _parsed(self, data: bytes, what: str) -> dict[str, Any] | None:
         try:
-            found = json.loads(data)
+            text = data.decode().strip()
+            found, end = _DECODE(text)
+            if end != len(text):
+                raise ValueError("more than one value")
         except (ValueError, RecursionError):
             self.malformed = self.malformed or f"{what} is not JSON"
             return None
