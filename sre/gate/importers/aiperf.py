@@ -42,7 +42,7 @@ class _Line:
 
 
 def read(text: str, where: str, request_class: str, rate_rps: float | None = None) -> ImportedRuns:
-    """The measured phases of the file, a stage each, without warm-up. ConfigError: damaged, cut off, nothing measured."""
+    """The measured phases, a stage each, without warm-up. ConfigError: damaged, cut off, nothing measured."""
     lines = [
         _line(line, f"{where}: line {number}") for number, line in enumerate(text.splitlines(), start=1) if line.strip()
     ]

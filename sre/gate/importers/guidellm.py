@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sre.gate.importers.common import ImportedRuns, ImportedStage, failure, json_of, refuse, stage, succeed, take
+from sre.gate.importers.common import (
+    SENT_TOLERANCE,
+    ImportedRuns,
+    ImportedStage,
+    failure,
+    json_of,
+    refuse,
+    stage,
+    succeed,
+    take,
+)
 from sre.gate.records import Cause, Outcome, RequestRecord
 from sre.gate.stages import Arrivals
 
@@ -14,6 +25,7 @@ TOOL = "guidellm"
 EXPECTED = "guidellm's JSON report (--output kind=json)"
 FORMAT = 2
 """``metadata.version``, as guidellm 0.8 writes it."""
+OPEN_LOOP = frozenset({"constant", "poisson", "async"})
 
 CANNOT_TELL = (
     "guidellm: stamps are of the wall clock: a clock that was set during the run shows as lateness.",
@@ -76,17 +88,6 @@ class _Config:
     strategy: _Strategy
     backend: _Backend = field(default_factory=_Backend)
     sample_size: int | None = None
-    constraints: Mapping[str, _Constraint] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    count: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Constraint:
-    args: _Arguments = field(default_factory=_Arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +126,17 @@ def read(text: str, where: str, request_class: str) -> ImportedRuns:
         refuse(f"{where}: benchmarks of {len(models)} models ({', '.join(models)}); give one model per file")
     notes: list[str] = []
     stages = tuple(
-        _stage(each, f"{where}: benchmarks[{index}]", request_class, notes) for index, each in enumerate(read)
+        _stage(each, raw, f"{where}: benchmarks[{index}]", request_class, notes)
+        for index, (each, raw) in enumerate(zip(read, found, strict=True))
     )
-    closed = dict.fromkeys(
-        each.config.strategy.type_
-        for each in read
-        if each.config.strategy.type_ not in ("constant", "poisson", "async")
-    )
+    closed = dict.fromkeys(each.config.strategy.type_ for each in read if each.config.strategy.type_ not in OPEN_LOOP)
     told = (*CANNOT_TELL, *(CLOSED_LOOP.format(kind=kind) for kind in closed))
     return ImportedRuns(TOOL, models[0], stages, told, tuple(notes))
 
 
-def _stage(benchmark: _Benchmark, where: str, request_class: str, notes: list[str]) -> ImportedStage:
+def _stage(
+    benchmark: _Benchmark, raw: Mapping[str, Any], where: str, request_class: str, notes: list[str]
+) -> ImportedStage:
     lists = benchmark.requests
     found = [
         *((request, "ok") for request in lists.successful or ()),
@@ -147,7 +147,6 @@ def _stage(benchmark: _Benchmark, where: str, request_class: str, notes: list[st
         refuse(f"{where}: it holds no single requests; run guidellm without --metrics sample size 0")
     held = len(found)
     total = max(benchmark.metrics.request_totals.total or 0, held)
-    counts = [each.args.count for each in benchmark.config.constraints.values() if each.args.count is not None]
     records = [_record(request, kind, request_class) for request, kind in found]
     unsent = sum(record is None for record in records)
     sent = [record for record in records if record is not None]
@@ -164,12 +163,28 @@ def _stage(benchmark: _Benchmark, where: str, request_class: str, notes: list[st
     return stage(
         measured,
         request_class=request_class,
-        rate_rps=rate if rate is not None and rate > 0 and kind in ("constant", "poisson", "async") else None,
+        rate_rps=rate if rate is not None and rate > 0 and kind in OPEN_LOOP else None,
         arrivals=Arrivals.CONSTANT if kind == "constant" else Arrivals.POISSON,
-        planned=max(total, *counts, 0) - left_out + unsent,
+        planned=max(total, _asked(raw, rate, kind)) - left_out + unsent,
         wall_started_at=benchmark.start_time,
         max_tokens=max((record.output_tokens or 0 for record in measured), default=0),
     )
+
+
+def _asked(raw: Mapping[str, Any], rate: float | None, kind: str) -> int:
+    """Requests asked for, by count or by rate and time, whichever is less; 0: not said. Random arrivals have room."""
+    constraints = raw["config"].get("constraints")
+    asked: list[float] = []
+    for each in constraints.values() if isinstance(constraints, dict) else ():
+        arguments = each.get("args") if isinstance(each, dict) else None
+        for name, value in arguments.items() if isinstance(arguments, dict) else ():
+            if not isinstance(value, (int, float)) or not 0 < value < 1e9:
+                continue  # one per strategy, in lists: which is this one's is not said
+            if name == "count":
+                asked.append(value)
+            elif name == "seconds" and rate and kind in OPEN_LOOP:
+                asked.append(rate * value - SENT_TOLERANCE * math.sqrt(rate * value))
+    return max(int(min(asked)), 0) if asked else 0
 
 
 def _measured(benchmark: _Benchmark, records: list[RequestRecord]) -> list[RequestRecord]:
@@ -207,7 +222,3 @@ def _record(request: _Request, kind: str, request_class: str) -> RequestRecord |
             record.gap_seconds_sum = max(record.last_content_at - record.first_content_at, 0.0)
         succeed(record)
     return record
-
-
-def looks_like(document: Any) -> bool:
-    return isinstance(document, dict) and "benchmarks" in document
