@@ -55,7 +55,7 @@ from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView
-from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, webhook_secrets
+from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, serves_webhook, webhook_secrets
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
@@ -199,7 +199,12 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
     paths.create()
     lock = StackLock(paths.run / "guard.lock")
     if not lock.acquire():
-        raise Refused(f"guard: already running for {paths.root} as pid {lock.holder()}; see sre guard status")
+        pid = lock.holder()
+        if serves_webhook(pid):
+            raise Refused(
+                f"guard: sre webhook serve (pid {pid}) has {paths.root}; stop it and set webhook.enabled: true"
+            )
+        raise Refused(f"guard: already running for {paths.root} as pid {pid}; see sre guard status")
     try:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
