@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Sequence
@@ -35,11 +36,12 @@ HOSTILE = "qwen|`x`<script>alert(1)</script>&\"'\n::error::]]>%0A\x1b[31m"
 SHORT = RequestClass("short", 1.0, 256, 32, headers=(("x-priority", "high"),))
 
 
-def rank(values: Sequence[float], share: float) -> float | None:
-    return sorted(values)[math.ceil(share * len(values)) - 1] if values else None
+def rank(ordered: Sequence[float], share: float) -> float | None:
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None
 
 
 def distribution(values: Sequence[float]) -> Distribution:
+    values = sorted(values)
     good = [value for value in values if math.isfinite(value)]
     return Distribution(
         count=len(values), infinite=len(values) - len(good), p50=rank(values, 0.5), p90=rank(values, 0.9),
@@ -166,6 +168,7 @@ def arm(policy: str, suffering: float, *, skipped: str = "") -> Arm:
     )  # fmt: skip
 
 
+@functools.cache
 def rich(*, name: str = "tiny", interrupted: str = "the server went away in run 2, stage 500qps") -> GateResult:
     """
     A run that failed: a regression, noise, a stage skipped, failures as infinitely slow, an interruption, names that
@@ -223,6 +226,7 @@ def rich(*, name: str = "tiny", interrupted: str = "the server went away in run 
     )  # fmt: skip
 
 
+@functools.cache
 def passed() -> GateResult:
     """The least: one run, no baseline, everything optional left out."""
     run = RunResult(0, "candidate", (stage(100, 0),), 1_790_000_000)

@@ -47,7 +47,7 @@ class Unreadable(Exception):
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
-        super().__init__(f"{path or 'document'}: {problem}")
+        super().__init__(f"{path}: {problem}" if path else problem)
 
 
 def encode(value: Any) -> Any:

@@ -7,11 +7,14 @@ The page follows the reader's light or dark scheme. Whatever a server, a file or
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sre.gate.report import plots, tables
 from sre.gate.result import GateResult
 from sre.printable import one_line
+
+Draw = Callable[[GateResult], Mapping[str, Sequence[tuple[str, str]]]]
+"""Section name → (caption, SVG) of its pictures; ImportError where what draws is not installed."""
 
 LONGEST_CELL = 1_000
 MOST_ROWS = 2_000
@@ -51,13 +54,13 @@ figcaption { font-size: .86rem; }
 """.strip()
 
 
-def html(result: GateResult) -> str:
+def html(result: GateResult, draw: Draw = plots.draw) -> str:
     """The page; the same bytes for the same result (and the same release of matplotlib)."""
     pictures: Mapping[str, Sequence[tuple[str, str]]] = {}
     notes = []
-    if plots.available():
-        pictures = plots.draw(result)
-    else:
+    try:
+        pictures = draw(result)
+    except ImportError:
         notes.append(NO_PLOTS)
     size = sum(len(svg) for group in pictures.values() for _, svg in group)
     if size > LIMIT_BYTES // 2:

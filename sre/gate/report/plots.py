@@ -34,15 +34,6 @@ MOST_ARMS = 6
 LONGEST_NAME = 40
 
 
-def available() -> bool:
-    """Whether matplotlib is installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def draw(result: GateResult) -> dict[str, list[tuple[str, str]]]:
     """
     Section name → (caption, SVG element) of every picture this result has data for.
