@@ -55,5 +55,5 @@ class Bodies:
     def _make_halves(self, prompt_tokens: int, max_tokens: int, fixed_length: bool) -> tuple[bytes, bytes]:
         text = _MARK + filler(self._words[prompt_tokens])
         document = request_document(self._target, text, max_tokens=max_tokens, stream=True, fixed_length=fixed_length)
-        head, _, tail = json.dumps(document, separators=(",", ":")).encode().partition(_MARK_BYTES)
+        head, _, tail = json.dumps(document, separators=(",", ":")).encode().rpartition(_MARK_BYTES)
         return head, tail

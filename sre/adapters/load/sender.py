@@ -72,6 +72,7 @@ class Sender:
         self._loop_lags: list[float] = []
         self._started_at = 0.0
         self._next = 0
+        self._sampled = 0
         self._sent = 0
         self._over_limit_ended = 0
         self._stopping = False
@@ -96,6 +97,7 @@ class Sender:
             await asyncio.wait({pulse})
         if not pulse.cancelled() and (error := pulse.exception()) is not None:
             raise error
+        self._sample(time.monotonic() + SAMPLE_SECONDS)
         self._tell(last=True, cpu_seconds=_cpu_seconds() - cpu)
 
     def stop(self) -> None:
@@ -226,7 +228,7 @@ class Sender:
 
     async def _pulse(self) -> None:
         began = time.monotonic()
-        beat = sample = news = 0
+        beat = news = 0
         while True:
             beat += 1
             due = began + beat * PULSE_SECONDS
@@ -235,13 +237,16 @@ class Sender:
             self._loop_lags.append(max(0.0, now - due))
             beat = max(beat, int((now - began) / PULSE_SECONDS))  # beats missed are one lateness, not many
             self._end_overdue(now)
-            if now >= self._started_at + sample * SAMPLE_SECONDS:
-                sample = int((now - self._started_at) / SAMPLE_SECONDS)
-                self._samples.append((sample, len(self._flights)))
-                sample += 1
+            self._sample(now)
             if now - began >= news * NEWS_SECONDS:
                 news = int((now - began) / NEWS_SECONDS) + 1
                 self._tell()
+
+    def _sample(self, until: float) -> None:
+        """Note how many are in flight at each tenth of a second until then; one that was missed has what is now."""
+        while self._started_at + self._sampled * SAMPLE_SECONDS <= until:
+            self._samples.append((self._sampled, len(self._flights)))
+            self._sampled += 1
 
     def _end_overdue(self, now: float) -> None:
         seconds = self._order.request_timeout_seconds

@@ -1,0 +1,206 @@
+"""What an answer says, and what its end is called."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sre.gate import answer as answer_module
+from sre.gate.answer import Answer
+from sre.gate.ending import MOST_DETAIL, Ending, of_answer, of_status
+from sre.gate.records import Cause, Outcome
+from tests.support.sse_stub import content_document, event_bytes
+
+DONE = b"data: [DONE]\n\n"
+USAGE = {"prompt_tokens": 20, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 16}}
+
+
+def read(*parts: bytes, first: float = 1.0) -> Answer:
+    """Each part comes a second after the one before."""
+    found = Answer()
+    at = first
+    for part in parts:
+        found.feed(part, at)
+        at += 1
+    found.end(at)
+    return found
+
+
+def ending(found: Answer, cut: str | None = None, max_tokens: int = 4) -> Ending:
+    return of_answer(found, cut=cut, max_tokens=max_tokens, content_type="text/event-stream")
+
+
+def text(words: str, finish: str | None = None, *, chat: bool = False) -> bytes:
+    return event_bytes(content_document(words, finish, chat=chat))
+
+
+def delta(finish: str | None = None, **fields: Any) -> bytes:
+    return event_bytes({"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]})
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_whole_stream(chat: bool) -> None:
+    found = read(
+        text(" a", chat=chat), text(" b", "length", chat=chat), event_bytes({"choices": [], "usage": USAGE}), DONE
+    )
+    assert (found.first_event_at, found.first_content_at, found.last_content_at, found.done_at) == (1, 1, 2, 4)
+    assert (found.chunks, found.max_gap_seconds, found.gap_seconds_sum) == (2, 1, 1)
+    assert (found.prompt_tokens, found.output_tokens, found.cached_tokens) == (20, 2, 16)
+    assert found.finish_reason == "length"
+    assert ending(found) == Ending(Cause.OK)
+    assert ending(found).outcome is Outcome.SUCCESS
+
+
+def test_role_reasoning_and_content_are_kept_apart() -> None:
+    found = read(
+        delta(role="assistant", content=""), delta(reasoning_content="hm"), delta(content=""), delta(content="x"),
+        delta("stop"), DONE,
+    )  # fmt: skip
+    assert (found.first_event_at, found.first_reasoning_at, found.first_content_at, found.chunks) == (1, 2, 4, 1)
+
+
+def test_reasoning_alone_stands_for_content() -> None:
+    found = read(delta(reasoning="hm"), delta("stop", reasoning="so"), DONE)
+    assert (found.first_content_at, found.last_content_at, found.chunks) == (1, 2, 2)
+    assert not found.said_anything
+    assert ending(found).cause is Cause.OK
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tool_calls": [{"index": 0, "function": {"name": "f"}}]}, {"function_call": {"name": "f"}}, {"refusal": "no"}],
+)
+def test_tool_calls_and_refusals_are_content(fields: dict[str, Any]) -> None:
+    found = read(delta("tool_calls", **fields), DONE)
+    assert ending(found).cause is Cause.OK
+    assert found.first_content_at == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "cause", "detail"),
+    [
+        ([text(" a"), event_bytes({"error": {"message": "boom"}}), DONE], Cause.ERROR_EVENT, "boom"),
+        ([text(" a"), event_bytes({"error": "boom"})], Cause.ERROR_EVENT, "boom"),
+        ([event_bytes({"object": "error", "message": "boom"}), DONE], Cause.ERROR_EVENT, "boom"),
+        ([b'event: error\ndata: {"message": "boom"}\n\n', DONE], Cause.ERROR_EVENT, "boom"),
+        ([b'{"error": {"message": "boom"}}'], Cause.ERROR_EVENT, "boom"),
+        ([text(" a", "stop")], Cause.TRUNCATED, "without [DONE]"),
+        ([b": nothing but a comment\n\n"], Cause.MALFORMED, "no event"),
+        ([], Cause.TRUNCATED, "without [DONE]"),
+        ([text(" a"), DONE], Cause.NO_FINISH, "no finish_reason"),
+        ([text(" a", "abort"), DONE], Cause.NO_FINISH, "abort"),
+        ([text("", "stop"), DONE], Cause.NO_CONTENT, ""),
+        ([b"data: not json\n\n", text(" a", "stop"), DONE], Cause.MALFORMED, "not JSON"),
+        ([b"data: [1]\n\n", DONE], Cause.MALFORMED, "no JSON object"),
+        ([b'data: {"choices": 5}\n\n', DONE], Cause.MALFORMED, "choices"),
+        ([b'data: {"choices": [5]}\n\n', DONE], Cause.MALFORMED, "choice"),
+        ([b'data: {"usage": 5}\n\n', DONE], Cause.MALFORMED, "usage"),
+        ([b'data: {"a": 1} {"b": 2}\n\n', DONE], Cause.MALFORMED, "not JSON"),
+        ([b"data: \xff\n\n", DONE], Cause.MALFORMED, "not JSON"),
+        ([b"<html>"], Cause.MALFORMED, "no event"),
+        ([b'{"choices": ['], Cause.MALFORMED, "not JSON"),
+        ([b"{" * 100_000], Cause.MALFORMED, "not JSON"),
+        (
+            [text(" a", "stop"), event_bytes({"usage": {"completion_tokens": 5}}), DONE],
+            Cause.TOO_MANY_TOKENS,
+            "5 tokens",
+        ),
+    ],
+)
+def test_what_is_no_whole_answer_fails_and_says_how(parts: list[bytes], cause: Cause, detail: str) -> None:
+    found = ending(read(*parts))
+    assert found.cause is cause
+    assert found.outcome is Outcome.FAILURE
+    assert detail in found.detail
+
+
+def test_a_broken_connection_is_truncated_unless_all_was_said() -> None:
+    assert ending(read(text(" a")), cut="reset").cause is Cause.TRUNCATED
+    assert ending(read(b'{"choices": ['), cut="reset").cause is Cause.TRUNCATED
+    assert ending(read(text(" a", "stop"), DONE), cut="reset").cause is Cause.OK
+
+
+def test_one_document_where_a_stream_was_asked_for() -> None:
+    document = {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "usage": USAGE}
+    raw = json.dumps(document).encode()
+    found = read(b" \r\n", raw[:20], raw[20:])
+    assert (found.first_event_at, found.first_content_at, found.chunks, found.output_tokens) == (None, 4, 1, 2)
+    assert ending(found).cause is Cause.OK
+
+
+def test_what_comes_after_the_end_mark_counts_for_nothing() -> None:
+    found = read(text(" a", "stop"), DONE, text(" b"), event_bytes({"error": "late"}))
+    assert (found.chunks, found.error) == (1, None)
+
+
+def test_the_last_usage_counts_and_null_is_none() -> None:
+    running = [event_bytes({"usage": {"completion_tokens": n, "prompt_tokens": 3}}) for n in (1, 2)]
+    found = read(*running, event_bytes({"usage": None}), DONE)
+    assert (found.prompt_tokens, found.output_tokens, found.cached_tokens) == (3, 2, None)
+    odd = read(event_bytes({"usage": {"completion_tokens": -1, "prompt_tokens": True}}), DONE)
+    assert (odd.prompt_tokens, odd.output_tokens) == (None, None)
+
+
+def vllm_chunk(words: str, model: str, *, chat: bool, finish: str | None, tail: dict[str, Any]) -> bytes:
+    """A chunk in the order of vLLM's fields."""
+    choice: dict[str, Any] = {"index": 0}
+    choice |= {"delta": {"content": words}} if chat else {"text": words}
+    choice |= {"logprobs": None, "finish_reason": finish, "stop_reason": None, "token_ids": None}
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 1700000000, "model": model, "choices": [choice]}
+    return json.dumps(head | tail, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@given(
+    words=st.text(max_size=8),
+    model=st.text(max_size=8),
+    chat=st.booleans(),
+    finish=st.sampled_from([None, "stop", "abort"]),
+    tail=st.sampled_from([{}, {"usage": None}, {"usage": USAGE}, {"error": None}, {"error": {"message": "x"}}]),
+)
+def test_chunks_known_by_their_form_say_what_json_says(
+    words: str, model: str, chat: bool, finish: str | None, tail: dict[str, Any]
+) -> None:
+    raw = vllm_chunk(words, model, chat=chat, finish=finish, tail=tail)
+    quick = read(b"data: " + raw + b"\n\n", DONE)
+    slow = read(b"data: " + raw.replace(b'"id"', b' "id"', 1) + b"\n\n", DONE)
+    for name in ("chunks", "first_content_at", "first_event_at", "error", "malformed", "output_tokens", "finished"):
+        assert getattr(quick, name) == getattr(slow, name), name
+
+
+def test_the_usual_chunk_is_known_by_its_form() -> None:
+    """Else the quick way is never taken, and nobody would notice."""
+    for chat in (False, True):
+        raw = vllm_chunk(' a "b"', "m", chat=chat, finish=None, tail={})
+        assert answer_module._PLAIN_TOKEN.fullmatch(raw)
+    assert not answer_module._PLAIN_TOKEN.fullmatch(vllm_chunk("", "m", chat=False, finish=None, tail={}))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "body", "cause", "outcome"),
+    [
+        (500, None, b"", Cause.SERVER_ERROR, Outcome.FAILURE),
+        (503, None, b'{"error": {"message": "busy, try later"}}', Cause.SERVER_ERROR, Outcome.FAILURE),
+        (503, None, b'{"error": {"message": "later or on a different instance."}}', Cause.REFUSED, Outcome.NEUTRAL),
+        (503, "hang", b"", Cause.REFUSED, Outcome.NEUTRAL),
+        (429, "rate_limited", b"", Cause.REFUSED, Outcome.NEUTRAL),
+        (429, None, b"", Cause.RATE_LIMITED, Outcome.NEUTRAL),
+        (404, None, b'{"detail": "Not Found"}', Cause.CLIENT_ERROR, Outcome.NEUTRAL),
+        (302, None, b"", Cause.REDIRECT, Outcome.NEUTRAL),
+        (204, None, b"", Cause.MALFORMED, Outcome.FAILURE),
+    ],
+)
+def test_other_statuses(status: int, reason: str | None, body: bytes, cause: Cause, outcome: Outcome) -> None:
+    found = of_status(status, reason, body)
+    assert (found.cause, found.outcome) == (cause, outcome)
+    assert str(status) in found.detail
+
+
+def test_a_detail_is_short_and_on_one_printable_line() -> None:
+    found = of_status(500, None, b"\x1b[31mboom\r\n" + b"x" * 1000)
+    assert len(found.detail) <= MOST_DETAIL
+    assert found.detail.isprintable()
+    assert found.detail.startswith("HTTP 500: ?[31mboom x")

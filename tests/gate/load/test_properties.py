@@ -1,0 +1,437 @@
+"""The eleven properties: wrong numbers that load tools gave, each provoked by a stub that misbehaves that way."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from sre.adapters.load import AiohttpLoad
+from sre.gate.records import Cause, Outcome, RequestRecord
+from sre.gate.stages import StageLoad, StagePlan
+from tests.gate.load.conftest import generator, plan, run, scripted, unwatched
+from tests.support.sse_stub import Exchange, Script, SseStub, event_bytes, good
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+
+class Bench:
+    """One stub and one generator for all of these tests: to start a process takes as long as a stage."""
+
+    def __init__(self, stub: SseStub, load: AiohttpLoad) -> None:
+        self.stub, self.load = stub, load
+
+    async def run(self, stage: StagePlan, **scripts: Script) -> StageLoad:
+        self.stub.forget()
+        self.stub.scripts.update(scripts)
+        return await self.load.run(stage, watch=unwatched, drain_seconds=10)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def bench() -> AsyncIterator[Bench]:
+    async with SseStub() as stub, generator(stub.url) as load:
+        yield Bench(stub, load)
+
+
+def p_nearest(values: list[float], ratio: float) -> float:
+    return sorted(values)[max(0, math.ceil(ratio * len(values)) - 1)]
+
+
+def of_class(load: StageLoad, name: str) -> list[RequestRecord]:
+    return [record for record in load.records if record.request_class == name]
+
+
+def causes(load: StageLoad, name: str) -> set[Cause]:
+    return {record.cause for record in of_class(load, name)}
+
+
+async def test_1_a_freeze_of_the_server_is_seen_by_every_request_it_held_and_delays_no_sending(bench: Bench) -> None:
+    """Coordinated omission."""
+    freeze, rate = 0.8, 100.0
+
+    async def freeze_later() -> None:
+        await bench.stub.first_request()
+        await asyncio.sleep(0.5)
+        await bench.stub.freeze(freeze)
+
+    freezing = asyncio.create_task(freeze_later())
+    load = await bench.run(plan(rate=rate, seconds=2.5))
+    await freezing
+    assert {record.cause for record in load.records} == {Cause.OK}
+    waits = [record.ttft_seconds for record in load.records]
+    assert p_nearest(waits, 0.99) >= 0.9 * freeze
+    held = sum(wait > 0.1 * freeze for wait in waits)
+    assert held >= 0.85 * freeze * rate
+    # Sent as if nothing were: during the freeze as many as at any other time.
+    assert len(load.records) == load.planned == 250
+    assert statistics.median(record.lag_seconds or 0.0 for record in load.records) < 0.1 * freeze
+
+
+async def test_2_a_client_that_is_held_up_shows_it_and_the_server_is_not_blamed(bench: Bench) -> None:
+    """The client is the limit: SIGSTOP stands for a machine that has no time for it."""
+
+    async def hold_up() -> None:
+        await bench.stub.first_request()
+        (pid,) = bench.load.pids
+        for _ in range(3):
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(0.15)
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(0.1)
+
+    holding = asyncio.create_task(hold_up())
+    result = await bench.run(plan(rate=100, seconds=1.5))
+    await holding
+    assert len(result.records) == 150
+    assert result.client.lag_p99_seconds > 0.1
+    assert result.client.lag_max_seconds >= result.client.lag_p99_seconds >= result.client.lag_p50_seconds
+    assert result.client.loop_lag_p99_seconds > 0.05
+
+
+async def test_2_many_slow_answers_are_all_awaited_at_once(bench: Bench) -> None:
+    async def slow(exchange: Exchange) -> None:
+        await asyncio.sleep(1.5)
+        await good(exchange)
+
+    load = await bench.run(plan(scripted("slow", max_tokens=1), rate=500), slow=slow)
+    assert bench.stub.most_in_flight == 500
+    assert max(sample.in_flight for sample in load.in_flight) >= 495
+    assert {record.cause for record in load.records} == {Cause.OK}
+
+
+async def test_3_first_content_is_neither_the_role_chunk_nor_reasoning() -> None:
+    async def role(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.delta({"role": "assistant", "content": ""}, "role")
+        await asyncio.sleep(0.3)
+        await exchange.words(4)
+        await exchange.usage()
+        await exchange.done()
+        await exchange.end()
+
+    async def reasoning(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.delta({"role": "assistant", "content": ""}, "role")
+        await asyncio.sleep(0.1)
+        await exchange.delta({"reasoning_content": "hm"}, "reasoning")
+        await asyncio.sleep(0.2)
+        await exchange.words(3)
+        await exchange.usage(4)
+        await exchange.done()
+        await exchange.end()
+
+    async def only_reasoning(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.delta({"reasoning": "hm"}, "reasoning")
+        await exchange.delta({"reasoning": "so"}, "reasoning", finish="length")
+        await exchange.usage(2)
+        await exchange.done()
+        await exchange.end()
+
+    kinds = [scripted(name, 1 / 3) for name in ("role", "reasoning", "only_reasoning")]
+    async with SseStub({"role": role, "reasoning": reasoning, "only_reasoning": only_reasoning}) as stub:
+        load = await run(stub.url, plan(*kinds, rate=45), api="chat")
+        served = stub.stage()
+    assert {record.cause for record in load.records} == {Cause.OK}
+    for record in load.records:
+        wrote = served[record.number].written
+        assert record.first_content_at is not None
+        if record.request_class == "only_reasoning":
+            assert record.first_content_at == record.first_reasoning_at
+            continue
+        assert record.first_chunk_at is not None
+        assert 0 <= record.first_content_at - wrote["content"][0] < 0.2
+        assert record.first_chunk_at <= record.first_content_at - 0.25
+        assert record.ttft_seconds >= 0.3
+        if record.request_class == "reasoning":
+            assert record.first_reasoning_at is not None
+            assert wrote["reasoning"][0] <= record.first_reasoning_at < wrote["content"][0]
+        else:
+            assert record.first_reasoning_at is None
+    errors = [
+        (record.first_content_at or 0) - served[record.number].written["content"][0]
+        for record in of_class(load, "role")
+    ]
+    assert statistics.median(errors) < 0.1
+
+
+async def error_event(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.words(3)
+    await exchange.event({"error": {"message": "out of memory", "type": "InternalServerError"}}, "error")
+    await exchange.usage(3)
+    await exchange.done()
+    await exchange.end()
+
+
+async def no_done(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.words(4)
+    await exchange.end()
+
+
+async def early_close(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.text()
+    exchange.cut()
+
+
+async def early_close_without_length(exchange: Exchange) -> None:
+    await exchange.head(chunked=False)
+    await exchange.text()
+
+
+async def no_tokens(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.text("", finish="stop")
+    await exchange.usage(0)
+    await exchange.done()
+    await exchange.end()
+
+
+async def no_finish(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.text()
+    await exchange.done()
+    await exchange.end()
+
+
+async def abort(exchange: Exchange) -> None:
+    await exchange.head()
+    await exchange.text(finish="abort")
+    await exchange.done()
+    await exchange.end()
+
+
+async def busy(exchange: Exchange) -> None:
+    await exchange.whole(503, {"error": {"message": "overloaded", "code": 503}})
+
+
+async def queue_full(exchange: Exchange) -> None:
+    message = "The engine is currently busy. Please try again later or on a different instance."
+    await exchange.whole(503, {"error": {"message": message}})
+
+
+async def gateway(exchange: Exchange) -> None:
+    await exchange.whole(503, {"error": {"message": "refused"}}, x_sre_reason="hang")
+
+
+async def limited(exchange: Exchange) -> None:
+    await exchange.whole(429, {"error": {"message": "slow down"}})
+
+
+async def wrong(exchange: Exchange) -> None:
+    await exchange.whole(400, {"object": "error", "message": "bad prompt"})
+
+
+async def redirect(exchange: Exchange) -> None:
+    await exchange.whole(307, b"", location="/elsewhere")
+
+
+async def html(exchange: Exchange) -> None:
+    await exchange.whole(200, b"<html><body>Sign in</body></html>", content_type="text/html")
+
+
+async def no_head(exchange: Exchange) -> None:
+    exchange.cut()
+
+
+async def not_http(exchange: Exchange) -> None:
+    await exchange.raw(b"SSH-2.0-OpenSSH_9.2\r\n")
+    exchange.cut()
+
+
+ENDINGS = {
+    good: (Cause.OK, Outcome.SUCCESS),
+    error_event: (Cause.ERROR_EVENT, Outcome.FAILURE),
+    no_done: (Cause.TRUNCATED, Outcome.FAILURE),
+    early_close: (Cause.TRUNCATED, Outcome.FAILURE),
+    early_close_without_length: (Cause.TRUNCATED, Outcome.FAILURE),
+    no_tokens: (Cause.NO_CONTENT, Outcome.FAILURE),
+    no_finish: (Cause.NO_FINISH, Outcome.FAILURE),
+    abort: (Cause.NO_FINISH, Outcome.FAILURE),
+    busy: (Cause.SERVER_ERROR, Outcome.FAILURE),
+    queue_full: (Cause.REFUSED, Outcome.NEUTRAL),
+    gateway: (Cause.REFUSED, Outcome.NEUTRAL),
+    limited: (Cause.RATE_LIMITED, Outcome.NEUTRAL),
+    wrong: (Cause.CLIENT_ERROR, Outcome.NEUTRAL),
+    redirect: (Cause.REDIRECT, Outcome.NEUTRAL),
+    html: (Cause.MALFORMED, Outcome.FAILURE),
+    no_head: (Cause.TRANSPORT, Outcome.FAILURE),
+    not_http: (Cause.MALFORMED, Outcome.FAILURE),
+}
+
+
+async def test_4_failures_after_a_200_are_failures_each_of_its_class_and_their_tokens_count_for_nothing(
+    bench: Bench,
+) -> None:
+    names = {script.__name__: expected for script, expected in ENDINGS.items()}
+    kinds = [scripted(name, 1 / len(names)) for name in names]
+    scripts = {script.__name__: script for script in ENDINGS}
+    load = await bench.run(plan(*kinds, rate=120, seconds=1.5), **scripts)
+    assert {record.request_class for record in load.records} == set(names)
+    for record in load.records:
+        cause, outcome = names[record.request_class]
+        assert (record.cause, record.outcome) == (cause, outcome), (record.request_class, record.detail)
+        assert record.failed == (record.request_class != "good")
+        if record.failed:
+            assert record.output_tokens is None
+            assert record.detail
+            assert math.isinf(record.ttft_seconds)
+            assert math.isinf(record.e2e_seconds)
+
+
+async def test_5_failures_stand_in_the_percentiles_as_infinitely_slow(bench: Bench) -> None:
+    load = await bench.run(plan(scripted("good", 0.85), scripted("busy", 0.15), rate=200), busy=busy, good=good)
+    share = sum(record.failed for record in load.records) / len(load.records)
+    assert 0.05 < share < 0.3
+    assert math.isinf(p_nearest([record.e2e_seconds for record in load.records], 0.97))
+    assert math.isfinite(p_nearest([record.e2e_seconds for record in load.records if not record.failed], 0.99))
+
+
+async def test_6_chunks_are_not_tokens(bench: Bench) -> None:
+    async def four_in_one(exchange: Exchange) -> None:
+        await exchange.head()
+        for number in range(4):
+            await asyncio.sleep(0.03)
+            await exchange.text(" one two three four", finish="length" if number == 3 else None)
+        await exchange.usage(16)
+        await exchange.done()
+        await exchange.end()
+
+    load = await bench.run(plan(scripted("four", max_tokens=16), rate=20), four=four_in_one)
+    for record in load.records:
+        assert (record.cause, record.chunks, record.output_tokens) == (Cause.OK, 4, 16)
+        assert record.first_content_at is not None
+        assert record.last_content_at is not None
+        spent = record.last_content_at - record.first_content_at
+        assert record.tpot_seconds == pytest.approx(spent / 15)
+        assert record.max_gap_seconds is not None
+        assert record.gap_seconds_sum == pytest.approx(spent)
+        assert record.max_gap_seconds >= spent / 3
+
+
+async def test_7_tokens_come_from_usage_or_are_not_known(bench: Bench) -> None:
+    async def silent(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.words(4)
+        await exchange.done()
+        await exchange.end()
+
+    async def too_many(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.words(4)
+        await exchange.usage(5)
+        await exchange.done()
+        await exchange.end()
+
+    kinds = [scripted(name, 1 / 3) for name in ("silent", "too_many", "good")]
+    load = await bench.run(plan(*kinds, rate=100, seconds=0.5), silent=silent, too_many=too_many, good=good)
+    assert causes(load, "silent") == {Cause.OK}
+    assert {(one.output_tokens, one.prompt_tokens) for one in of_class(load, "silent")} == {(None, None)}
+    assert {one.tpot_seconds for one in of_class(load, "silent")} == {None}
+    assert causes(load, "too_many") == {Cause.TOO_MANY_TOKENS}
+    assert {(one.output_tokens, one.prompt_tokens) for one in of_class(load, "good")} == {(4, 256)}
+
+
+async def test_8_nothing_is_in_flight_between_stages_and_a_slow_start_stays_in_its_own(bench: Bench) -> None:
+    async def cold(exchange: Exchange) -> None:
+        await asyncio.sleep(0.5)
+        await good(exchange)
+
+    slow = await bench.run(plan(scripted("cold"), rate=20, seconds=0.4), cold=cold)
+    assert bench.stub.in_flight == 0
+    began = time.monotonic()
+    measured = await bench.run(plan(scripted("cold"), rate=50), cold=good)
+    assert bench.stub.in_flight == 0
+    assert min(one.ttft_seconds for one in slow.records) >= 0.5
+    assert p_nearest([one.ttft_seconds for one in measured.records], 0.9) < 0.4
+    assert all(one.intended_at >= began for one in measured.records)
+    assert slow.in_flight[-1].in_flight == measured.in_flight[-1].in_flight == 0
+    assert max(sample.in_flight for sample in slow.in_flight) >= 7
+
+
+async def test_9_every_planned_request_is_accounted_for_and_rates_go_by_the_schedule() -> None:
+    async def never(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.text()
+        await asyncio.sleep(60)
+
+    async def late(exchange: Exchange) -> None:
+        await asyncio.sleep(0.4)
+        await good(exchange)
+
+    kinds = [scripted(name, 0.25) for name in ("never", "late", "busy", "good")]
+    async with SseStub({"never": never, "late": late, "busy": busy, "good": good}) as stub:
+        load = await run(stub.url, plan(*kinds, rate=80), request_timeout_seconds=1.0, max_in_flight=25)
+        arrived = len(stub.stage())
+    assert [one.number for one in load.records] == list(range(load.planned)) == list(range(80))
+    ends = Counter(one.cause for one in load.records)
+    assert ends[Cause.TIMEOUT] > 0
+    assert ends[Cause.SHED_BY_CLIENT] > 0
+    failed = sum(one.failed for one in load.records)
+    assert load.planned == ends[Cause.OK] + failed + ends[Cause.CANCELLED] + ends[Cause.SHED_BY_CLIENT]
+    assert sum(one.sent_at is not None for one in load.records) == arrived
+    offsets = [one.intended_at - load.started_at for one in load.records]
+    assert offsets == pytest.approx([number / 80 for number in range(80)])
+    for record in of_class(load, "never"):
+        if record.cause is Cause.TIMEOUT:
+            assert record.ended_at is not None
+            assert record.ended_at - record.intended_at >= 1.0
+
+
+async def test_10_moments_stand_in_order_and_bytes_may_be_cut_anywhere(bench: Bench) -> None:
+    words = [event_bytes({"choices": [{"index": 0, "text": " wörd", "finish_reason": None}]}) for _ in range(3)]
+    words.append(event_bytes({"choices": [{"index": 0, "text": " end", "finish_reason": "stop"}]}))
+    words.append(event_bytes({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}}))
+    stream = b"\xef\xbb\xbf: hello\r\n\r\n" + b"".join(words).replace(b"\n", b"\r\n") + b"id: 7\rdata: [DONE]\r\r"
+
+    async def cut_up(exchange: Exchange) -> None:
+        await exchange.head()
+        size = 1 + len(exchange.stub.served) % 7
+        for at in range(0, len(stream), size):
+            await exchange.send(stream[at : at + size], "content")
+            await asyncio.sleep(0)
+        await exchange.end()
+
+    load = await bench.run(plan(scripted("cut_up", max_tokens=4), rate=28, seconds=0.5), cut_up=cut_up)
+    for one in load.records:
+        assert (one.cause, one.chunks, one.output_tokens, one.finish_reason) == (Cause.OK, 4, 4, "stop"), one.detail
+        assert one.sent_at is not None
+        assert one.head_at is not None
+        assert one.first_chunk_at is not None
+        assert one.first_content_at is not None
+        assert one.last_content_at is not None
+        assert one.ended_at is not None
+        moments = [
+            one.intended_at, one.sent_at, one.head_at, one.first_chunk_at, one.first_content_at, one.last_content_at,
+            one.ended_at,
+        ]  # fmt: skip
+        assert moments == sorted(moments)
+        assert 0 < one.ttft_seconds <= one.e2e_seconds
+
+
+async def test_11_the_client_holds_nothing_back(bench: Bench) -> None:
+    async def drip(exchange: Exchange) -> None:
+        await exchange.head()
+        await asyncio.sleep(0.05)
+        await exchange.words(32, 0.01)
+        await exchange.usage()
+        await exchange.done()
+        await exchange.end()
+
+    load = await bench.run(plan(scripted("drip", max_tokens=32), rate=20), drip=drip)
+    served = bench.stub.stage()
+    assert {one.cause for one in load.records} == {Cause.OK}
+    errors = [(one.first_content_at or 0) - served[one.number].first_content_at for one in load.records]
+    assert min(errors) >= 0
+    assert statistics.median(errors) < 0.03
+    assert statistics.median(one.chunks for one in load.records) == 32
