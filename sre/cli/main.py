@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "incident": ("sre.cli.incident", "incident", "List and show incidents."),
     "analyze": ("sre.cli.incident", "analyze", "Explain the last failure."),
     "chaos": ("sre.cli.chaos", "chaos", "Inject faults that are always reverted."),
+    "gate": ("sre.cli.gate", "gate", "Put load on a server before a deploy; say whether it is good enough."),
     "rules": ("sre.cli.rules", "rules", "Generate, list, test, lint and verify alerts and recording rules."),
     "runbook": ("sre.cli.runbook", "runbook", "Read what to do about an alert."),
     "dashboards": ("sre.cli.dashboards", "dashboards", "Generate, list and push Grafana dashboards."),

@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 from sre.clock import Clock
 from sre.control.gate_end import Ended, finish
 from sre.control.gate_stages import StageRunner
-from sre.control.gate_state import GateState
+from sre.control.gate_state import CLIENT_LATE, GateState
 from sre.control.gate_world import Folder, Listener, MakeFolder, Order, Target
-from sre.errors import ConfigError, DependencyError, Rejected, StateError
+from sre.errors import ConfigError, DependencyError, ProcessError, Rejected, StateError
 from sre.gate import environment, fingerprint, knee, long_tail, plan
 from sre.gate.abort import AbortReason, explain
-from sre.gate.knee import Probe
 from sre.gate.plan import SIDE_B, Step
 from sre.gate.result import RunResult, Smoke, StageResult
 from sre.gate.stages import StageLoad, StagePlan
@@ -102,10 +101,11 @@ class _Run:
             await self._passes()
             await self._knee()
             await self._long_tail()
-        except StateError as error:
-            # A full disk, above all: what is on it stays, what is in memory is still judged and shown.
-            state.interrupted = state.unwritten = str(error)
-            self.listener.says(f"results cannot be written any more; the run ends here: {error}")
+        except (StateError, ProcessError, DependencyError) as error:
+            # A full disk, above all: what is on it stays, what is in memory is still judged and shown. The others: a
+            # load process that died.
+            state.interrupted = state.broken = str(error)
+            self.listener.says(f"the run ends here: {error}")
         state.by_person = self.stop.is_set()
         if self.cut is not None and not state.interrupted:
             state.interrupted = self._why(self.cut)
@@ -192,11 +192,13 @@ class _Run:
                 self.order.target, plan.knee_stage(self.settings.load, rate, len(state.knee_stages))
             )
             state.knee_stages.append(result)
-            history.append(probe_of(result))
+            history.append(state.probe_of(result))
             state.knee = knee.conclude(history, resolution_ratio=settings.resolution_ratio, stopped="given_up")
             await self._save()
-        if state.calibration is not None and state.calibration.client_limited:
-            stopped = stopped or "client_limited"
+        late = any(probe.saturated is None and probe.sign.startswith(CLIENT_LATE) for probe in history)
+        if late or (state.calibration is not None and state.calibration.client_limited):
+            found = knee.conclude(history, resolution_ratio=settings.resolution_ratio)
+            stopped = stopped or ("" if found.reason == "resolved" else "client_limited")
         state.knee = knee.conclude(history, resolution_ratio=settings.resolution_ratio, stopped=stopped)
 
     def _no_knee(self) -> str:
@@ -319,10 +321,3 @@ async def _smoke(target: Target) -> Smoke:
 
 def _skipped(index: int, given_up: str) -> str:
     return f"an earlier stage was given up: {given_up}" if index else f"not begun: {given_up}"
-
-
-def probe_of(result: StageResult) -> Probe:
-    """What a stage of the search for the knee says."""
-    if result.summary is None:
-        return Probe(result.plan.rate_rps, None, result.skipped)
-    return Probe(result.plan.rate_rps, result.summary.saturated, result.summary.sign)

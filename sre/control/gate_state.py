@@ -16,6 +16,9 @@ from sre.gate.verdict import GateVerdict, Reason, Verdict
 from sre.redaction import redact
 
 
+CLIENT_LATE = "the client itself was late"
+
+
 class GateState:
     """Filled by the run, part by part."""
 
@@ -34,7 +37,7 @@ class GateState:
         self.missed_passes = 0
         self.interrupted = ""
         self.by_person = False
-        self.unwritten = ""
+        self.broken = ""
         self.omitted: dict[str, str] = {}
         self.notes: list[str] = []
 
@@ -62,8 +65,18 @@ class GateState:
         for run in self.runs:
             for stage in run.stages:
                 if stage.summary is not None:
-                    looks.setdefault(stage.plan.rate_rps, []).append((stage.summary.saturated, stage.summary.sign))
+                    probe = self.probe_of(stage)
+                    looks.setdefault(probe.rate_rps, []).append((probe.saturated, probe.sign))
         return [knee.merge(rate, seen) for rate, seen in sorted(looks.items())]
+
+    def probe_of(self, stage: StageResult) -> Probe:
+        """What one stage says of its rate. Of a stage in which the client was late, nothing: the queue may be ours."""
+        rate, seen = stage.plan.rate_rps, stage.summary
+        if seen is None:
+            return Probe(rate, None, stage.skipped)
+        if seen.lag_p99_seconds > self.order.settings.client_lag_p99_seconds:
+            return Probe(rate, None, f"{CLIENT_LATE} by up to {1000 * seen.lag_p99_seconds:.0f} ms")
+        return Probe(rate, seen.saturated, seen.sign)
 
     def checks(self) -> tuple[Check, ...]:
         """Each kind of self-check once: wrong if it was in any stage, with that stage named."""

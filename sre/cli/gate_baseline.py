@@ -1,0 +1,160 @@
+"""sre gate baseline: what later runs are measured by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sre.cli.app import App, output_option, pass_app
+from sre.cli.gate_results import results_option
+from sre.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from sre.adapters.gate_baselines import BaselineFolder
+    from sre.gate.baseline import Baseline
+
+
+@click.group()
+def baseline() -> None:
+    """Accept, show and list what later runs are measured by."""
+
+
+@baseline.command()
+@click.argument("run", default="last")
+@click.option("--name", metavar="NAME", help="Of the baseline. [default: gate.baseline.name]")
+@click.option("--add", is_flag=True, help="Add its runs to the baseline that is there: runs of several days say more.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Take fewer than five runs. A failing, interrupted or client-limited run is never taken.",
+)
+@click.option("--note", default="", metavar="TEXT", help="Why; kept with it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be accepted; write nothing.")
+@results_option
+@output_option
+@pass_app
+def accept(
+    app: App,
+    run: str,
+    name: str | None,
+    add: bool,
+    force: bool,
+    note: str,
+    dry_run: bool,
+    folder: Path | None,
+    output: str,
+) -> int:
+    """Make RUN (last, an id, a folder, a gate.json) the baseline. Commit the file that this writes."""
+    from sre.adapters.clock import SystemClock
+    from sre.gate.baseline import accept as accepted
+    from sre.wiring.gate import results
+
+    chosen = name or app.settings().gate.baseline.name
+    found = results(app.paths(), folder).read(run)
+    files = _files(app)
+    at = SystemClock().wall()
+
+    def change(existing: Baseline | None) -> Baseline:
+        return accepted(found, name=chosen, accepted_at=at, note=note, existing=existing if add else None, force=force)
+
+    made = change(files.load(chosen) if add else None) if dry_run else _write(files, chosen, change, add)
+    path = files.path(chosen)
+    app.emit(
+        output,
+        {"name": chosen, "file": str(path), "written": not dry_run, **_document(made)},
+        lambda: (
+            f"{'would accept' if dry_run else 'accepted'} {found.id} as baseline {chosen}: "
+            f"{len(made.runs)} runs in {path}" + ("" if dry_run else "; commit it")
+        ),
+    )
+    return ExitCode.OK
+
+
+def _write(files: BaselineFolder, name: str, change: Any, add: bool) -> Baseline:
+    if add:
+        return files.update(name, change)
+    # Replacing reads nothing of the old file: it may be damaged, or of another version.
+    made: Baseline = change(None)
+    files.replace(name, made)
+    return made
+
+
+@baseline.command()
+@click.argument("name", required=False)
+@output_option
+@pass_app
+def show(app: App, name: str | None, output: str) -> int:
+    """Show a baseline: its runs, when and of what they were, under which conditions. [default: gate.baseline.name]"""
+    chosen = name or app.settings().gate.baseline.name
+    files = _files(app)
+    found = files.load(chosen)
+    if found is None:
+        known = ", ".join(files.names()) or "none"
+        raise ConfigError([f"sre gate: no baseline {chosen!r} in {files.path(chosen).parent}; there are: {known}"])
+    app.emit(output, {"name": found.name, "file": str(files.path(chosen)), **_document(found)}, lambda: _text(found))
+    return ExitCode.OK
+
+
+@baseline.command("list")
+@output_option
+@pass_app
+def list_baselines(app: App, output: str) -> int:
+    """List the baselines."""
+    found = _files(app).list()
+    data = [
+        {"name": one.name, "problem": one.problem, **({} if one.baseline is None else _document(one.baseline))}
+        for one in found
+    ]
+
+    def text() -> str:
+        from sre.cli.gate_view import aligned
+
+        if not found:
+            return "no baseline yet; accept one with sre gate baseline accept"
+        rows = [
+            (one.name, "", "", one.problem)
+            if one.baseline is None
+            else (one.name, str(len(one.baseline.runs)), ", ".join(one.baseline.days), one.baseline.model)
+            for one in found
+        ]
+        return "\n".join(aligned(("baseline", "runs", "days", "model"), rows, frozenset({1})))
+
+    app.emit(output, data, text)
+    return ExitCode.OK
+
+
+def _files(app: App) -> BaselineFolder:
+    from sre.adapters.gate_baselines import BaselineFolder
+    from sre.cli.gate import config_of
+    from sre.wiring.gate import baselines_folder
+
+    return BaselineFolder(baselines_folder(app.settings().gate, config_of(app)))
+
+
+def _document(found: Baseline) -> dict[str, Any]:
+    return {
+        "model": found.model,
+        "runs": len(found.runs),
+        "days": list(found.days),
+        "tool_version": found.tool_version,
+        "acceptances": [asdict(one) for one in found.acceptances],
+        "fingerprint": dict(found.fingerprint.fields),
+        "subject": dict(found.fingerprint.subject),
+        "stages": [stage.name for stage in found.runs[0].stages] if found.runs else [],
+    }
+
+
+def _text(found: Baseline) -> str:
+    from sre.gate.report.figures import utc
+
+    lines = [f"baseline {found.name}: {len(found.runs)} runs of {found.model}, days {', '.join(found.days)}"]
+    for one in found.acceptances:
+        forced = ", by force" if one.forced else ""
+        note = f": {one.note}" if one.note else ""
+        lines.append(f"  {utc(one.accepted_at)} {one.run_id}, {one.runs} runs{forced}{note}")
+    lines += ["conditions:", *(f"  {name}: {value}" for name, value in found.fingerprint.fields)]
+    lines += ["of:", *(f"  {name}: {value}" for name, value in found.fingerprint.subject)]
+    return "\n".join(lines)

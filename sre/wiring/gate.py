@@ -1,0 +1,224 @@
+"""The deploy gate on the servers that settings and options name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from sre.adapters.clock import SystemClock
+from sre.adapters.gate_files import GateFiles
+from sre.control.gate_end import Ended
+from sre.control.gate_ports import SignalReader
+from sre.control.gate_run import run_gate
+from sre.control.gate_world import Listener, Order, Target
+from sre.errors import ConfigError, StateError
+from sre.gate.plan import Trace
+from sre.settings.gate import GateSettings
+from sre.settings.models import Root
+from sre.settings.paths import StatePaths
+from sre.settings.secrets import resolve_secret
+from sre.stack.commands import reachable_host
+
+if TYPE_CHECKING:
+    from sre.gate.arrivals import TraceEntry
+    from sre.gate.baseline import Baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """
+    Where load goes, and what may be read there.
+
+    Attributes:
+        metrics_urls: Pages of its engines; empty: tried at ``url`` itself.
+        ours: It is the gateway of the stack in sre.yaml.
+    """
+
+    url: str
+    metrics_urls: Sequence[str] = ()
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """All that one gate run may send to."""
+
+    target: Server
+    against: Server | None = None
+    policies: Mapping[str, Server] = field(default_factory=dict)
+
+
+def results(paths: StatePaths, folder: Path | None = None) -> GateFiles:
+    """Where results are kept: ``folder``, else in the state folder."""
+    return GateFiles(folder if folder is not None else paths.root / "gate")
+
+
+def baselines_folder(settings: GateSettings, config: Path | None) -> Path:
+    """Folder of the baselines: relative to sre.yaml, where there is one."""
+    base = config.parent if config is not None else Path()
+    return base / Path(settings.baseline.folder).expanduser()
+
+
+def servers_of(root: Root, settings: GateSettings, paths: StatePaths, against: str | None) -> Servers:
+    """
+    Resolve the servers.
+
+    Raises:
+        ConfigError: A URL is none.
+    """
+    target = settings.target
+    if target.url is not None:
+        first = Server(checked_url(target.url, "gate.target.url"), target.metrics_urls)
+    else:
+        gateway = root.stack.gateway
+        host = reachable_host(gateway.host)
+        url = f"http://[{host}]:{gateway.port}" if ":" in host else f"http://{host}:{gateway.port}"
+        first = Server(url, target.metrics_urls or engine_metrics(root, paths), ours=True)
+    return Servers(
+        first,
+        None if against is None else Server(checked_url(against, "--against")),
+        {
+            policy.name: Server(checked_url(policy.url, f"gate.long_tail.policies {policy.name}"), policy.metrics_urls)
+            for policy in settings.long_tail.policies
+        },
+    )
+
+
+def checked_url(url: str, where: str) -> str:
+    """
+    Base URL, without a slash at the end.
+
+    Raises:
+        ConfigError: It is none, or holds credentials.
+    """
+    try:
+        parts = urlsplit(url)
+        host, credentials = parts.hostname, parts.username or parts.password
+        _ = parts.port
+    except ValueError:
+        host, credentials, parts = None, None, urlsplit("")
+    if credentials:
+        raise ConfigError([f"{where}: a secret is never written here; use gate.target.api_key: env:NAME"])
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        raise ConfigError([f"{where}: {url!r} is no base URL; write http://host:port"])
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def engine_metrics(root: Root, paths: StatePaths) -> tuple[str, ...]:
+    """Metrics pages of the engines in sre.yaml; those whose port is not known are left out."""
+    from sre.wiring.stack import managed_addresses, resolved_stack
+
+    pages = [f"{engine.url.rstrip('/')}/metrics" for engine in root.stack.engines if engine.url is not None]
+    try:
+        addresses = managed_addresses(resolved_stack(root, paths))
+    except StateError:  # never started: its gateway does not answer either, and that is what will be told
+        addresses = {}
+    pages += [f"http://{host}:{port}/metrics" for host, port in addresses.values()]
+    return tuple(pages)
+
+
+def read_trace(path: Path) -> tuple[Trace, tuple[TraceEntry, ...]]:
+    """
+    The arrivals to replay.
+
+    Raises:
+        ConfigError: No such file, or no trace; a sentence per line that is wrong.
+    """
+    from sre.gate.arrivals import parse_trace
+
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not text"
+        raise ConfigError(
+            [f"{path}: {why}; name a file of lines with offset_seconds, prompt_tokens, max_tokens"]
+        ) from None
+    entries = parse_trace(text.splitlines(), str(path))
+    # The last arrival is part of the schedule: it ends one mean gap later.
+    last = entries[-1].offset_seconds
+    seconds = last + max(last / max(1, len(entries) - 1), 0.1)
+    return Trace(len(entries), seconds, hashlib.sha256(raw).hexdigest()), entries
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one ``sre gate run`` asks for, options and settings together."""
+
+    root: Root
+    settings: GateSettings
+    servers: Servers
+    paths: StatePaths
+    output_dir: Path | None
+    tool_version: str
+    baseline: Baseline | None = None
+    trace: Trace | None = None
+    entries: Sequence[TraceEntry] = ()
+
+
+async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, stop: asyncio.Event) -> Ended:
+    """
+    Run the gate.
+
+    Raises:
+        As ``run_gate``; and ConfigError for a key that cannot be resolved.
+    """
+    clock = SystemClock()
+    files = results(asked.paths, asked.output_dir)
+    key = asked.settings.target.api_key
+    api_key = None if key is None else resolve_secret(key, "gate.target.api_key", environ)
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def opened(server: Server) -> Target:
+            return await stack.enter_async_context(_target(asked, server, api_key, clock))
+
+        order = Order(
+            settings=asked.settings,
+            target=await opened(asked.servers.target),
+            tool_version=asked.tool_version,
+            against=None if asked.servers.against is None else await opened(asked.servers.against),
+            policies={name: await opened(server) for name, server in asked.servers.policies.items()},
+            baseline=asked.baseline,
+            trace=asked.trace,
+        )
+        return await run_gate(order, lambda: files.create(clock.wall()), clock, listener, stop)
+
+
+@contextlib.asynccontextmanager
+async def _target(asked: Asked, server: Server, api_key: str | None, clock: SystemClock) -> AsyncIterator[Target]:
+    from sre.adapters.load import AiohttpLoad
+
+    settings, load = asked.settings, asked.settings.load
+    generator = AiohttpLoad(
+        server.url,
+        model=settings.target.model,
+        api=settings.target.api,
+        api_key=api_key,
+        ca_file=settings.target.tls_ca_file,
+        clock=clock,
+        request_timeout_seconds=load.request_timeout_seconds,
+        max_in_flight=load.max_in_flight,
+        processes=load.processes,
+        seed=load.seed,
+        trace=asked.entries,
+    )
+    async with generator:
+        yield Target(server.url, generator, _signals(server, settings, api_key, clock))
+
+
+def _signals(server: Server, settings: GateSettings, api_key: str | None, clock: SystemClock) -> SignalReader:
+    import importlib
+
+    try:
+        module = importlib.import_module("sre.adapters.gate_signals")
+    except ModuleNotFoundError:
+        from sre.testing.load import FakeSignals
+
+        return FakeSignals()
+    return module.GateSignals(server.metrics_urls or (f"{server.url}/metrics",), clock=clock)

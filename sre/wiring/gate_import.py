@@ -1,0 +1,86 @@
+"""Records of other load tools, made a run of ours on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from sre.adapters.clock import SystemClock
+from sre.adapters.gate_files import GateFiles
+from sre.control.gate_world import rendered
+from sre.errors import ConfigError
+from sre.gate.baseline import Baseline
+from sre.gate.importers import fingerprint, imported, run_results
+from sre.gate.judge import judge
+from sre.gate.judging import JudgePolicy
+from sre.gate.result import GateResult
+from sre.settings.gate import GateSettings
+
+LARGEST_BYTES = 1 << 30
+
+
+def take_in(
+    files: Sequence[Path],
+    results: GateFiles,
+    settings: GateSettings,
+    *,
+    tool: str | None,
+    request_class: str,
+    rate: float | None,
+    baseline: Baseline | None,
+) -> tuple[Path, GateResult]:
+    """
+    Read, judge and keep; return folder and result.
+
+    Raises:
+        ConfigError: A file is none of these tools', or the baseline is of other conditions.
+        StateError: The disk refuses.
+    """
+    read = [imported(_text(path), tool, where=str(path), request_class=request_class, rate_rps=rate) for path in files]
+    models = sorted({one.model for one in read if one.model})
+    if len(models) > 1:
+        raise ConfigError([f"sre gate: these files are of {', '.join(models)}; import one model at a time"])
+    runs = run_results(read)
+    conditions = fingerprint(read)
+    verdict = judge(runs, baseline, JudgePolicy.of(settings), fingerprint=conditions)
+    wall = SystemClock().wall()
+    folder = results.create(wall)
+    why = "imported records do not tell"
+    notes = dict.fromkeys(note for one in read for note in (*one.cannot_tell, *one.notes))
+    result = GateResult(
+        id=folder.id,
+        url=f"imported: {', '.join(sorted({one.tool for one in read}))}",
+        model=models[0] if models else "",
+        tool_version=version("sre"),
+        wall_started_at=runs[0].wall_started_at if runs else wall,
+        wall_ended_at=wall,
+        fingerprint=conditions,
+        smoke=None,
+        calibration=None,
+        runs=runs,
+        knee=None,
+        long_tail=None,
+        verdict=verdict,
+        bottleneck=None,
+        latency_budget=None,
+        omitted={
+            "smoke": why, "calibration": why, "knee": why, "long_tail": why, "bottleneck": why, "latency_budget": why,
+        },
+        notes=tuple(notes),
+    )  # fmt: skip
+    folder.save(result)
+    for name, text in rendered(result):
+        folder.save_report(name, text)
+    return folder.path, result
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise ConfigError([f"{path}: is larger than {LARGEST_BYTES >> 30} GiB; give the records of shorter runs"])
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError([f"{path}: is not text; give the per-request records of a load tool"]) from None
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}; check path and permissions"]) from None

@@ -1,0 +1,157 @@
+"""Options over section ``gate``: one typed value of both, with every contradiction told before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sre.adapters.gate_baselines import BaselineFolder
+from sre.errors import ConfigError
+from sre.gate import baseline as baselines
+from sre.gate import plan
+from sre.gate.arrivals import TraceEntry
+from sre.gate.baseline import Baseline
+from sre.gate.plan import Trace
+from sre.settings.gate import GateSettings
+from sre.settings.models import Root
+from sre.settings.paths import StatePaths
+from sre.wiring.gate import Asked, baselines_folder, read_trace, servers_of
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "url": ("target", "url"),
+    "model": ("target", "model"),
+    "api": ("target", "api"),
+    "stages": ("load", "stages_qps"),
+    "scale": ("load", "qps_scale"),
+    "seconds": ("load", "stage_seconds"),
+    "runs": ("baseline", "runs"),
+    "seed": ("load", "seed"),
+    "arrivals": ("load", "arrivals"),
+    "trace": ("load", "trace_file"),
+    "knee": ("knee", "enabled"),
+    "long_tail": ("long_tail", "enabled"),
+    "long_tokens": ("long_tail", "long_prompt_tokens"),
+    "baseline": ("baseline", "name"),
+    "require_baseline": ("baseline", "required"),
+    "inconclusive": ("inconclusive",),
+}
+"""Option → setting it stands for."""
+
+
+def asked_for(
+    root: Root,
+    paths: StatePaths,
+    config: Path | None,
+    options: Mapping[str, Any],
+    *,
+    against: str | None = None,
+    output_dir: Path | None = None,
+) -> Asked:
+    """
+    What one run is asked for.
+
+    Args:
+        options: By the names of ``OPTIONS``; None: not given.
+
+    Raises:
+        ConfigError: An option is wrong, a stage is named that there is not, a required baseline is missing.
+        StateError: The baseline cannot be read.
+    """
+    settings = with_options(root.gate, options)
+    trace: Trace | None = None
+    entries: Sequence[TraceEntry] = ()
+    if settings.load.trace_file is not None:
+        base = config.parent if config is not None and options.get("trace") is None else Path()
+        trace, entries = read_trace(base / Path(settings.load.trace_file).expanduser())
+    problems = list(_unknown_stages(settings, trace))
+    if problems:
+        raise ConfigError(problems)
+    return Asked(
+        root=root,
+        settings=settings,
+        servers=servers_of(root, settings, paths, against),
+        paths=paths,
+        output_dir=output_dir,
+        tool_version=version("sre"),
+        baseline=None if against is not None else stored_baseline(settings, config),
+        trace=trace,
+        entries=entries,
+    )
+
+
+def stored_baseline(settings: GateSettings, config: Path | None) -> Baseline | None:
+    """
+    The baseline to compare with; None: there is none.
+
+    Raises:
+        ConfigError: There is none, and one is required.
+        StateError: It cannot be read.
+    """
+    found = BaselineFolder(baselines_folder(settings, config)).load(settings.baseline.name)
+    if found is None and settings.baseline.required:
+        raise baselines.none_there(f"sre gate: baseline {settings.baseline.name}")
+    return found
+
+
+def with_options(settings: GateSettings, options: Mapping[str, Any]) -> GateSettings:
+    """
+    ``settings`` with the options that were given.
+
+    Raises:
+        ConfigError: A value is impossible; the sentence names the option.
+    """
+    document = settings.model_dump()
+    for name, value in options.items():
+        if value is None:
+            continue
+        place = document
+        *sections, last = OPTIONS[name]
+        for section in sections:
+            place = place[section]
+        place[last] = _rates(value) if name == "stages" else value
+    try:
+        return GateSettings.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError([_sentence(problem) for problem in error.errors(include_url=False)]) from None
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        rates = ()
+    if not rates or not all(math.isfinite(rate) for rate in rates):
+        raise ConfigError([f"--stages: {text!r} is no list of rates; write 10,50,100"])
+    return rates
+
+
+def _sentence(problem: Any) -> str:
+    where = tuple(str(part) for part in problem["loc"])
+    option = next(
+        (f"--{name.replace('_', '-')}" for name, setting in OPTIONS.items() if where[: len(setting)] == setting), None
+    )
+    what = problem["msg"].removeprefix("Value error, ")
+    # A whole section's complaint (rates that do not rise) comes without the field's name in its place.
+    return f"{option or '.'.join(('gate', *where))}: {what[:1].lower()}{what[1:]}; correct it"
+
+
+def _unknown_stages(settings: GateSettings, trace: Trace | None) -> Iterator[str]:
+    known = [stage.name for stage in plan.staircase(settings.load, 0, trace=trace)]
+    classes = [kind.name for kind in settings.load.mix]
+    named = [
+        (f"gate.objectives[{index}]", one.stage, one.request_class) for index, one in enumerate(settings.objectives)
+    ]
+    named += [
+        (f"gate.baseline.cells[{index}]", one.stage, one.request_class)
+        for index, one in enumerate(settings.baseline.cells)
+    ]
+    for where, stage, request_class in named:
+        if stage is not None and stage not in known:
+            yield f"{where}.stage: no stage {stage!r} in this plan; its stages: {', '.join(known)}"
+        if request_class is not None and request_class not in (*classes, "all"):
+            yield f"{where}.request_class: no class {request_class!r} in the mix; its classes: {', '.join(classes)}"
