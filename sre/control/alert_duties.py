@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from sre.clock import Clock
 from sre.control.alert_folders import AlertFolders
 from sre.control.alert_ports import AlertListener, Hands
-from sre.control.alert_writer import AlertWriter, DecisionFailed
+from sre.control.alert_writer import LOG_AGAIN_SECONDS, AlertWriter, DecisionFailed
 from sre.errors import DependencyError, StateError
 from sre.notify.alert_decide import Intake, alert_of
 from sre.notify.alert_later import Later
@@ -20,6 +20,7 @@ from sre.notify.alert_limits import INCIDENT_ACTION, NOTICE_ACTION
 from sre.notify.alert_places import trip_refusal
 from sre.notify.alert_records import (
     HEARTBEAT_KEY,
+    AlertIncident,
     Changes,
     DamagedTrip,
     Episode,
@@ -74,6 +75,7 @@ class AlertDuties:
         self._silent = False
         self._trips_wait = True
         self._files_wait = True
+        self._folders_logged: float | None = None
         self._looked = self._caught_up = self._probed = clock.monotonic()
         self._outlived: dict[str, float] = {}
         self._to_tell: dict[str, Callable[[Later], None]] = {}
@@ -299,12 +301,27 @@ class AlertDuties:
         try:
             incidents = await self._writer.ask(lambda book: book.unfiled(FOLDERS_AT_ONCE))
             if incidents:
-                await self._folders.write(incidents)
+                if not await self._written(incidents):
+                    self._files_wait = True
+                    return
                 await self._writer.ask(lambda book: book.mark_filed(incidents))
                 self._files_wait = True
         except BaseException:
             self._files_wait = True
             raise
+
+    async def _written(self, incidents: Sequence[AlertIncident]) -> bool:
+        """Whether their folders are there. A disk that refuses them costs the folders: alerts are taken in and told."""
+        try:
+            await self._folders.write(incidents)
+        except StateError as error:
+            now = self._clock.monotonic()
+            if self._folders_logged is None or now - self._folders_logged >= LOG_AGAIN_SECONDS:
+                self._folders_logged = now
+                log.error("%s; what alerts opened has no folder yet", error)
+            return False
+        self._folders_logged = None
+        return True
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,8 @@ class Intake:
             joins.add(self.routes.join_key(alert.labels))
             plan = self.routes.plan(alert.labels)
             intents |= {(TRIP_ACTION, trip.target) for trip in plan.trips}
-            intents |= {(INCIDENT_ACTION, plan.route), (NOTICE_ACTION, plan.route)} if plan.route else set()
+            limits = ((INCIDENT_ACTION, plan.incidents_per_hour), (NOTICE_ACTION, plan.notices_per_hour))
+            intents |= {(action, plan.route) for action, limit in limits if limit is not None}
         return Wanted(frozenset(keys), frozenset(joins), frozenset(intents), frozenset(guard.incidents.values()))
 
 
@@ -372,7 +373,8 @@ class Decision(Limited):
         )
 
     def _refresh(self, episode: Episode) -> None:
-        if self._now.wall - episode.seen_wall > SEEN_REFRESH_SECONDS:
+        # Also where it was seen in a future that a wrong clock made up: it would be waited for.
+        if abs(self._now.wall - episode.seen_wall) > SEEN_REFRESH_SECONDS:
             self._keep(replace(episode, seen_wall=self._now.wall))
 
     def _mend(self, damaged: Iterable[EpisodeKey]) -> None:

@@ -483,6 +483,15 @@ def test_a_firing_nobody_speaks_of_is_taken_for_over_and_said_to_be_unproven(des
     assert "unproven" in desk.messages()[1].summary
 
 
+def test_a_firing_seen_in_a_future_that_was_none_is_seen_now(desk: Desk) -> None:
+    desk.clock.jump_wall(30 * 86400)
+    desk.take(one(node="n1"))
+    desk.clock.jump_wall(-30 * 86400)
+    desk.take(one(node="n1"))
+    assert not desk.book.unheard(desk.clock.wall(), 10)
+    assert desk.book.unheard(desk.clock.wall() + 1, 10)
+
+
 def test_a_canary_leaves_no_incident_open_at_a_pager(desk: Desk) -> None:
     desk.intake = replace(desk.intake, pagers=frozenset({"sms"}))
 

@@ -624,3 +624,15 @@ async def test_a_refusal_is_told_when_the_store_works_again(scene: Scene) -> Non
     scene.intake.writer.book = book
     await scene.intake.turn()
     assert scene.told() == [("blind", "alerts-refused")]
+
+
+async def test_folders_that_cannot_be_written_cost_the_folders_only(scene: Scene) -> None:
+    await scene.take(one(node="n1", starts=scene.now()))
+    folder = scene.world.folder / "incidents"
+    folder.write_text("in the way")
+    await scene.intake.turn()
+    assert scene.intake.problem is None
+    assert await scene.take(one(node="n2", starts=scene.now())) == [Verdict.OPENED]
+    folder.unlink()
+    await scene.intake.turn()
+    assert len(IncidentFiles(folder).list()) == 2

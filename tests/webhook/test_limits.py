@@ -162,7 +162,7 @@ STEP = st.tuples(st.sampled_from(["fire", "end", "wait", "catch up"]), st.intege
 
 
 @pytest.mark.parametrize("chosen", [limited(incidents=1, notices=1), limited(notices=1), limited(incidents=0)])
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(STEP, min_size=1, max_size=15))
 def test_whatever_fires_is_told_by_name_or_waits_to_be(
     tmp_path_factory: pytest.TempPathFactory, chosen: WebhookSettings, steps: list[tuple[str, int, int]]
