@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -40,12 +41,12 @@ def standin(short_dir: Path) -> NvmlStandin:
     return NvmlStandin(short_dir / "lib")
 
 
-@pytest.fixture
-async def reader(standin: NvmlStandin) -> AsyncIterator[ChildGpuReader]:
+@contextlib.asynccontextmanager
+async def reading(standin: NvmlStandin, deadline_seconds: float) -> AsyncIterator[ChildGpuReader]:
     made = ChildGpuReader(
         ChildOptions("nvml"),
         SystemClock(),
-        deadline_seconds=2.0,
+        deadline_seconds=deadline_seconds,
         patience_seconds=20.0,
         initial_backoff_seconds=0.05,
         max_backoff_seconds=0.1,
@@ -55,6 +56,20 @@ async def reader(standin: NvmlStandin) -> AsyncIterator[ChildGpuReader]:
         yield made
     finally:
         await made.close()
+
+
+@pytest.fixture
+async def reader(standin: NvmlStandin) -> AsyncIterator[ChildGpuReader]:
+    """Waits for an answer for as long as a busy machine needs."""
+    async with reading(standin, 20.0) as made:
+        yield made
+
+
+@pytest.fixture
+async def impatient_reader(standin: NvmlStandin) -> AsyncIterator[ChildGpuReader]:
+    """For a library that hangs."""
+    async with reading(standin, 2.0) as made:
+        yield made
 
 
 async def details(reader: ChildGpuReader, index: int = 0) -> GpuDetails:
@@ -196,8 +211,9 @@ async def test_a_failing_event_call_costs_no_reading(reader: ChildGpuReader, sta
 
 @pytest.mark.integration
 async def test_xids_outlive_a_gpu_that_is_lost_and_a_reader_that_hangs(
-    reader: ChildGpuReader, standin: NvmlStandin, wait_until_async: Callable[..., Awaitable[Any]]
+    impatient_reader: ChildGpuReader, standin: NvmlStandin, wait_until_async: Callable[..., Awaitable[Any]]
 ) -> None:
+    reader = impatient_reader
     await reader.read()
     standin.set({"0.xid": 79, "0.xid_count": 1})
     await reader.read()

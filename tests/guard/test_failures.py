@@ -28,6 +28,18 @@ async def world(tmp_path: Path) -> Any:
     await made.bury()
 
 
+@pytest.fixture
+async def hanging(tmp_path: Path) -> Any:
+    """A world whose guard does not wait for the disk for long."""
+    made = World(tmp_path)
+    made.commit_seconds = 0.2
+    for _ in range(8):
+        await made.tick()
+    yield made
+    made.disk_answers.set()
+    await made.bury()
+
+
 def reject(world: World) -> int | None:
     return None if world.applied is None else world.applied.pools[0].reject_percent
 
@@ -215,8 +227,9 @@ async def test_every_metric_of_ours_that_the_guard_exports_is_in_the_catalogue(w
     assert 'sre_breaker_state{scope="engine",state="closed",target="sim-0"} 1.0' in text
 
 
-async def test_a_write_that_was_given_up_and_lands_late_is_true_for_this_guard_too(world: World) -> None:
+async def test_a_write_that_was_given_up_and_lands_late_is_true_for_this_guard_too(hanging: World) -> None:
     """Else the next guard would find a forced breaker that this one never knew."""
+    world = hanging
     guard = world.guard
     assert guard is not None
     world.disk_answers.clear()
@@ -233,7 +246,8 @@ async def test_a_write_that_was_given_up_and_lands_late_is_true_for_this_guard_t
     world.store.verify_chain()
 
 
-async def test_a_disk_that_hangs_for_a_whole_incident_still_pages_from_memory(world: World) -> None:
+async def test_a_disk_that_hangs_for_a_whole_incident_still_pages_from_memory(hanging: World) -> None:
+    world = hanging
     world.disk_answers.clear()
     world.hang()
     for _ in range(10):

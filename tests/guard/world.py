@@ -118,7 +118,8 @@ class World:
         self.telemetry = FakeEngineTelemetry(self.clock)
         self.gpu = FakeGpuReader(self.clock)
         self.gateway_up = True
-        self.commit_seconds = 0.2
+        self.commit_seconds = 10.0
+        """How long a guard that is born from now on waits for the disk, in real time: short only where it hangs."""
         self.disk_full = False
         self.disk_answers = threading.Event()
         self.disk_answers.set()
