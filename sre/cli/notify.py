@@ -318,9 +318,10 @@ def _tried(result: dict[str, Any]) -> str:
     asked = "" if wait is None else f" (the provider asks to wait {wait:.0f} s)"
     again = {
         "failed": "passes perhaps: the guard repeats it",
+        "refused_now": "passes perhaps: the guard tells the fallback at once, and repeats it until it is too old",
         "rejected": "for good: repeating does not help",
         "unknown": "unknown whether it arrived: the guard repeats it",
-        "impossible": "never sent",
+        "impossible": "never sent: the guard tells the fallback at once, and repeats it until it is too old",
     }[result["verdict"]]
     return "\n".join(
         (

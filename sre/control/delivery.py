@@ -9,22 +9,25 @@ import os
 import random
 import uuid
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
 from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
-from sre.control.delivery_records import ChannelStatistics, Key, Outcome, Unstored, key_of
+from sre.control.delivery_channels import Channels
+from sre.control.delivery_duties import Duties
+from sre.control.delivery_memory import Outcomes, Unsaved
+from sre.control.delivery_records import Outcome, Unstored, key_of
 from sre.control.outbox_port import NoOutbox as NoOutbox
 from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
-from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.policy import Dispatch, Follow, Next, after_try, is_down, policy_of
+from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
+from sre.notify.policy import RANKS, Dispatch, Follow, Next, policy_of
 from sre.notify.policy import too_old as why_too_old
 from sre.notify.renderer import Render, Renderer
-from sre.settings.notify import ChannelSettings, NotifySettings
+from sre.settings.notify import NotifySettings
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +36,6 @@ POLL_SECONDS = 1.0
 
 LEASE_MARGIN_SECONDS = 30.0
 """A lease lasts the channel's deadline and this: starting and ending a worker on a busy machine."""
-
-REMEMBERED = 10_000
-"""Messages delivered from memory that are known not to be sent again."""
-
-PATIENCE_SECONDS = 30.0
-"""A provider that wants to be left alone for longer does not hold up what waits for it."""
-
-MOST_UNSTORED = 1_000
-"""Messages that live in memory only. More of them say nothing new, and memory is to stay bounded."""
 
 
 class Delivery:
@@ -64,31 +58,27 @@ class Delivery:
         owner: str | None = None,
         store_seconds: float = CALL_SECONDS,
         render: Render | None = None,
+        count_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._calls = BlockingCalls("outbox", seconds=store_seconds)
         self._settings = settings
         self._policy = policy_of(settings)
-        self._channels = {channel.name: channel for channel in settings.channels}
+        self._channels = Channels(settings.channels, self._policy, clock, send, render or Renderer(settings))
         self._clock = clock
-        self._send = send
-        self._render = render or Renderer(settings)
         self._rng = rng
         self._owner = owner or f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._wake = asyncio.Event()
         self._stopping = False
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._taken: deque[OutboxRow] = deque()  # leased, not yet begun; a late answer of the store lands here too
-        self._unwritten: dict[int, Outcome] = {}
-        self._unstored: dict[Key, Unstored] = {}
-        self._sent_unstored: dict[Key, None] = {}  # in order, so that the oldest can be forgotten
-        self._writing = asyncio.Lock()
+        self._outcomes = Outcomes(self._calls)
+        self._unsaved = Unsaved(clock)
+        self._duties = Duties(settings.channels, clock, tell=self.send_unstored, count=count_failure)
         self._stranded = False
         self._escalated_at = -POLL_SECONDS
-        self._failures: dict[str, int] = {}  # in a row, by channel
-        self._paused: dict[str, float] = {}  # by channel: until when its provider wants to be left alone
         self._unmarked: dict[str, deque[float]] = {}  # by channel: when what the store could not mark was begun
-        self.statistics = {name: ChannelStatistics() for name in self._channels}
+        self.statistics = self._channels.statistics
         self.store_problem: str | None = None
         """Why the outbox cannot be read or written now; None while it can."""
 
@@ -107,21 +97,14 @@ class Delivery:
         once the disk works again, says that it is contained now.
         """
         for message in messages:
-            key = key_of(message)
-            if message.channel in self._channels and key not in self._sent_unstored:
-                self._remember(key, message)
+            if message.channel in self._channels:
+                self._unsaved.add(message)
         self.wake()
-
-    def _remember(self, key: Key, message: OutboxMessage) -> None:
-        if key not in self._unstored and len(self._unstored) >= MOST_UNSTORED:
-            log.error("outbox: %s to %s is lost: %d wait in memory", key[0], message.channel, MOST_UNSTORED)
-            return
-        self._unstored.setdefault(key, Unstored(message))
 
     @property
     def unstored(self) -> tuple[OutboxMessage, ...]:
         """Messages that live in memory only."""
-        return tuple(item.message for item in self._unstored.values())
+        return tuple(item.message for item in self._unsaved.waiting)
 
     async def run(self) -> None:
         """Deliver until ``stop`` or cancellation; never raises anything but CancelledError."""
@@ -141,30 +124,43 @@ class Delivery:
         self._wake.set()
 
     async def _turn(self) -> None:
-        """Start what memory holds, write down what is known, take what is due and start it. Never raises."""
+        """
+        Start what memory holds, write down what is known, take what is due and start it. Never raises.
+
+        Whatever else fails, messages are taken. Where they cannot be, or where it cannot be written how they ended,
+        they are read, and sent without a lease.
+        """
         self._start_due()  # before the store is touched: it may not answer
-        try:
-            await self._write_outcomes()
-            if not self._stranded:
-                lost = await self._calls(lambda: self._store.strand(tuple(self._channels)))
-                self._stranded = True
-                if lost:
-                    log.warning("outbox: %d messages wait for channels that are not in sre.yaml; now dead", lost)
-            await self._escalate()
-            await self._divert()
-            await self._take()
+        do = self._duties.do
+        unwritten = await do("outcomes", self._outcomes.write)
+        if not self._stranded and unwritten is None:
+            await do("removed channels", self._strand)
+        await do("escalation", self._escalate)
+        for channel, fallback in self._policy.fallbacks.items():
+            await do(f"fallback of {channel}", functools.partial(self._divert, channel, fallback))
+        untaken = await do("lease", functools.partial(self._take, one_by_one=unwritten is None))
+        problem = untaken or unwritten
+        if problem is None:
             self._store_works()
-        except StateError as error:
-            self._store_fails(error)
-            for row in await self._peek():
-                self._start(row.channel, self._deliver_row(row))
-        except Exception:  # the sender's own cycle boundary: it must outlive any mistake of ours
-            log.exception("outbox: the sender failed; it goes on")
+        else:
+            self._store_fails(problem)
+            await do("reading", self._peek)
+        self._duties.settle(store_works=problem is None)
         self._start_due()
+
+    async def _strand(self) -> None:
+        """What waits for channels that are not configured any more. Raises StateError."""
+        heirs = {severity: [c.name for c in self._settings.channels if severity in c.severities] for severity in RANKS}
+        lost = await self._calls(lambda: self._store.strand(tuple(self._channels), heirs))
+        self._stranded = True
+        if lost:
+            log.warning(
+                "outbox: %d messages for channels not in sre.yaml are dead; what nobody was told others hear", lost
+            )
 
     def _start_due(self) -> None:
         """Begin delivering what is in memory, as far as channels are free."""
-        for item in list(self._unstored.values()):
+        for item in self._unsaved.waiting:
             if item.message.channel not in self._busy and item.not_before <= self._clock.monotonic():
                 self._start(item.message.channel, self._deliver_unstored(item))
         for _ in range(len(self._taken)):
@@ -195,11 +191,11 @@ class Delivery:
             await asyncio.gather(woken, rested, return_exceptions=True)
 
     def _free(self) -> tuple[str, ...]:
-        taken, now = {row.channel for row in self._taken}, self._clock.monotonic()
+        taken = {row.channel for row in self._taken}
         return tuple(
             name
             for name in self._channels
-            if name not in self._busy and name not in taken and self._paused.get(name, now) <= now
+            if name not in self._busy and name not in taken and not self._channels.paused(name)
         )
 
     async def _escalate(self) -> None:
@@ -207,25 +203,41 @@ class Delivery:
         escalation, now = self._policy.escalation, self._clock.monotonic()
         if escalation is None or now - self._escalated_at < POLL_SECONDS:
             return
-        count = await self._calls(lambda: self._store.escalate(escalation))
         self._escalated_at = now
+        count = await self._calls(lambda: self._store.escalate(escalation))
         if count:
             log.warning("outbox: %d incidents were not acknowledged; more people are told", count)
 
-    async def _divert(self) -> None:
+    async def _divert(self, channel: str, fallback: str) -> None:
         """
         What waits for a channel that is down, or that wants to be left alone for long, goes to its fallback, too, also
         what came later. Raises StateError.
         """
-        soon = self._clock.monotonic() + PATIENCE_SECONDS
-        for channel, fallback in self._policy.fallbacks.items():
-            if is_down(self._failures.get(channel, 0), self._policy) or self._paused.get(channel, soon) > soon:
-                reason = self.statistics[channel].last_error or "no answer"
-                await self._calls(functools.partial(self._store.divert, channel, fallback, reason))
+        reason = self._channels.unavailable(channel)
+        if reason is not None:
+            await self._calls(functools.partial(self._store.divert, channel, fallback, reason))
 
-    async def _take(self) -> None:
-        """Lease what is due on free channels. Raises StateError; a lease that comes later is not lost."""
-        free, known = self._free(), tuple(self._unwritten)
+    async def _take(self, *, one_by_one: bool) -> None:
+        """
+        Lease what is due on free channels. Raises StateError; a lease that comes later is not lost.
+
+        Args:
+            one_by_one: Where it fails for all of them together, try each by itself: one of them may be the reason.
+        """
+        free = self._free()
+        try:
+            await self._lease(free)
+        except StateError as error:
+            problem = error
+            for name in free if one_by_one and len(free) > 1 else ():
+                try:
+                    await self._lease([name])
+                except StateError as again:
+                    problem = again
+            raise problem from None
+
+    async def _lease(self, free: Sequence[str]) -> None:
+        known = tuple(self._outcomes)
         if not free:
             return
         seconds = max(self._channels[name].timeout_seconds for name in free) + LEASE_MARGIN_SECONDS
@@ -236,8 +248,10 @@ class Delivery:
             )
         )
 
-    async def _peek(self) -> Sequence[OutboxRow]:
-        """The store cannot be written: what it holds can perhaps still be read, and pages must go out."""
+    async def _peek(self) -> None:
+        """
+        The store cannot be written: what it holds can perhaps still be read, and pages must go out. Raises StateError.
+        """
         now, storm = self._clock.monotonic(), self._policy.dispatch.storm
         for begun in self._unmarked.values():
             while begun and begun[0] <= now - storm.window_seconds:
@@ -245,69 +259,41 @@ class Delivery:
         # No digest can be made of what cannot be marked: what is over the limit waits for the disk.
         free = tuple(c for c in self._free() if len(self._unmarked.get(c, ())) < storm.max_messages)
         hours = Dispatch(quiet_hours=self._policy.dispatch.quiet_hours)
-        waiting = tuple(
-            row_id for row_id, outcome in self._unwritten.items()
-            if outcome.not_before is None or outcome.not_before > now
-        )  # fmt: skip
-        try:
-            rows = await self._calls(lambda: self._store.peek_due(channels=free, exclude=waiting, dispatch=hours))
-        except StateError:
-            return ()
+        waiting = self._outcomes.not_due(now)
+        rows = await self._calls(lambda: self._store.peek_due(channels=free, exclude=waiting, dispatch=hours))
         for row in rows:
-            if row.id not in self._unwritten:
+            if row.id not in self._outcomes:
                 self._unmarked.setdefault(row.channel, deque()).append(now)
-        return rows
-
-    async def _write_outcomes(self) -> None:
-        """Write down how deliveries ended. Raises StateError; what was not written is kept."""
-        async with self._writing:
-            for row_id, outcome in list(self._unwritten.items()):
-                await self._calls(outcome.write_once)
-                if self._unwritten.get(row_id) is outcome:
-                    del self._unwritten[row_id]
+            self._start(row.channel, self._deliver_row(row))
 
     async def _deliver_row(self, row: OutboxRow) -> None:
-        channel = self._channels[row.channel]
-        known = self._unwritten.get(row.id)
-        attempts = max(row.attempts, known.attempts if known is not None else 0) + 1
+        attempts = max(row.attempts, self._outcomes.attempts(row.id)) + 1
         too_old = row.age_seconds > self._settings.max_age_seconds
-        if key_of(row) in self._sent_unstored:
+        if self._unsaved.was_sent(key_of(row)):
             result, too_old = DeliveryResult(Verdict.DELIVERED), False
         elif too_old:
-            result = DeliveryResult(Verdict.IMPOSSIBLE, why_too_old(self._settings.max_age_seconds))
+            result = self._too_old()
         else:
-            result = await self._try(channel, row)
-        follow = self._follow(channel.name, result, attempts, too_old=too_old)
+            result = await self._channels.attempt(row)
+        follow = self._channels.follow(row.channel, result, attempts, too_old=too_old)
         if follow.next is Next.SENT:
-            self._unstored.pop(key_of(row), None)  # its twin, should it wait in memory
-        self._unwritten[row.id] = self._outcome(row, result, follow, attempts)
+            self._unsaved.forget(key_of(row))  # its twin, should it wait in memory
+        self._outcomes.add(row.id, self._outcome(row, result, follow, attempts))
         try:
-            await self._write_outcomes()
+            await self._outcomes.write()
         except StateError as error:
             self._store_fails(error)
             # The store cannot queue it for the fallback now. Should it do so later, its row is known as delivered.
             self._fall_back(follow, OutboxMessage(row.message, row.channel, row.level))
+
+    def _too_old(self) -> DeliveryResult:
+        return DeliveryResult(Verdict.IMPOSSIBLE, why_too_old(self._settings.max_age_seconds))
 
     def _fall_back(self, follow: Follow, message: OutboxMessage) -> None:
         """Tell the fallback from memory."""
         fallback = self._policy.fallbacks.get(message.channel) if follow.fallback else None
         if fallback is not None:
             self.send_unstored([replace(message, channel=fallback)])
-
-    def _follow(self, channel: str, result: DeliveryResult, attempts: int, *, too_old: bool = False) -> Follow:
-        """What follows a try; remembers how the channel does."""
-        if result.verdict is Verdict.DELIVERED:
-            self._failures[channel] = 0
-        elif not too_old:
-            self._failures[channel] = self._failures.get(channel, 0) + 1
-        wait = result.retry_after_seconds
-        if result.cause is Cause.THROTTLED and wait is not None:
-            # What waits behind it would be refused, too.
-            self._paused[channel] = self._clock.monotonic() + min(wait, self._policy.max_backoff_seconds)
-        return after_try(
-            result.verdict, self._policy, attempts=attempts, failures_in_row=self._failures.get(channel, 0),
-            retry_after_seconds=wait, too_old=too_old,
-        )  # fmt: skip
 
     def _outcome(self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int) -> Outcome:
         """How the store is told."""
@@ -346,36 +332,22 @@ class Delivery:
         row = OutboxRow(
             id=0, message=item.message.message, opened=None, channel=channel.name, level=item.message.level,
             state=OutboxState.SENDING, attempts=item.attempts, due_in_seconds=0.0, last_error=None,
-            created_wall=self._clock.wall(), age_seconds=0.0, sent_wall=None,
+            created_wall=self._clock.wall(), age_seconds=self._clock.monotonic() - item.since, sent_wall=None,
         )  # fmt: skip
-        result = await self._try(channel, row)
+        too_old = row.age_seconds > self._settings.max_age_seconds
+        result = self._too_old() if too_old else await self._channels.attempt(row)
         item.attempts += 1
         wait = max(self._backoff(item.attempts), result.retry_after_seconds or 0.0)
         item.not_before = self._clock.monotonic() + wait
-        key, follow = key_of(item.message), self._follow(channel.name, result, item.attempts)
+        key, follow = key_of(item.message), self._channels.follow(row.channel, result, item.attempts, too_old=too_old)
         if follow.next is Next.SENT:
-            self._sent_unstored[key] = None
-            while len(self._sent_unstored) > REMEMBERED:
-                del self._sent_unstored[next(iter(self._sent_unstored))]
+            self._unsaved.sent(key)
         else:
             log.warning("notify: %s to %s: %s", row.message.incident_id, row.channel, result.detail)
         if follow.next is not Next.REPEAT:
             self.statistics[channel.name].dead += follow.next is Next.GIVE_UP
-            self._unstored.pop(key, None)
+            self._unsaved.forget(key)
         self._fall_back(follow, item.message)
-
-    async def _try(self, channel: ChannelSettings, row: OutboxRow) -> DeliveryResult:
-        """Render and send once; count it. Never raises but CancelledError."""
-        try:
-            result = await self._send(channel, self._render(row.message, channel, row.opened))
-        except Exception as error:  # a mistake of ours must not lose the page: it is tried again
-            log.exception("notify: sending to %s failed", channel.name)
-            result = DeliveryResult(Verdict.FAILED, f"{type(error).__name__}: {error}")
-        statistics = self.statistics[channel.name]
-        label = "failed" if result.verdict is Verdict.IMPOSSIBLE else result.verdict.value
-        statistics.outcomes[label] += 1
-        statistics.last_error = None if result.verdict is Verdict.DELIVERED else result.detail
-        return result
 
     def _backoff(self, attempts: int) -> float:
         return backoff_seconds(
@@ -392,7 +364,7 @@ class Delivery:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self._write_outcomes()
+            await self._outcomes.write()
             await self._calls(lambda: self._store.release_leases(owner=self._owner))
         except StateError as error:
             self._store_fails(error)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sre.actions.records import OutboxMessage, OutboxRow
+from sre.notify.outcomes import Verdict
 
 OUTCOMES = ("delivered", "failed", "rejected", "unknown")
 """How a try ended, as it is counted."""
+
+LABELS: Mapping[Verdict, str] = {Verdict.IMPOSSIBLE: "failed", Verdict.REFUSED_NOW: "rejected"}
+"""Verdicts that are counted under another's name."""
 
 Key = tuple[str, str, str, int]
 """Incident, event, channel, level: what makes two messages one."""
@@ -28,6 +32,8 @@ class Unstored:
     """A message that the store could not take: kept here, lost if the guard dies."""
 
     message: OutboxMessage
+    since: float
+    """Monotonic time at which it came."""
     attempts: int = 0
     not_before: float = 0.0
 

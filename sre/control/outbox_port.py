@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from sre.actions.records import OutboxRow
@@ -41,7 +41,7 @@ class Outbox(Protocol):
 
     def release_leases(self, *, owner: str) -> int: ...
 
-    def strand(self, known_channels: Collection[str]) -> int: ...
+    def strand(self, known_channels: Collection[str], heirs: Mapping[str, Sequence[str]]) -> int: ...
 
 
 class NoOutbox:
@@ -83,5 +83,5 @@ class NoOutbox:
     def release_leases(self, *, owner: str) -> int:
         return 0
 
-    def strand(self, known_channels: Collection[str]) -> int:
+    def strand(self, known_channels: Collection[str], heirs: Mapping[str, Sequence[str]]) -> int:
         return 0

@@ -46,8 +46,14 @@ def digest_id(number: int, at_wall: float) -> str:
     return f"digest-{datetime.fromtimestamp(at_wall, UTC):%Y%m%d-%H%M%S}-{number:04d}"
 
 
-def digest_message(gathered: Gathered, why: Why, at_wall: float) -> Message:
-    """Return one message that stands for all of ``gathered``."""
+def digest_message(gathered: Gathered, why: Why, at_wall: float, *, opens: bool) -> Message:
+    """
+    Return one message that stands for all of ``gathered``.
+
+    Args:
+        opens: Something that it tells is not over. Else it must not open anything at a paging service: nothing would
+            close it.
+    """
     name = digest_id(gathered.number, at_wall)
     counts = f"{gathered.begun} begun, {gathered.escalated} escalated, {gathered.ended} ended"
     seconds = max(0.0, gathered.last_wall - gathered.first_wall)
@@ -55,8 +61,7 @@ def digest_message(gathered: Gathered, why: Why, at_wall: float) -> Message:
     named = ", ".join(gathered.ids) + (f", and {left} more" if left > 0 else "")
     return Message(
         incident_id=name,
-        # Of nothing but ends it must not open anything at a paging service.
-        event="digest" if gathered.begun or gathered.escalated else "resolve",
+        event="digest" if opens else "resolve" if gathered.begun or gathered.ended else "acknowledge",
         severity=gathered.worst,
         scope=f"{gathered.incidents} incidents",
         reason=why.value,

@@ -47,7 +47,7 @@ def message_from_json(document: Mapping[str, Any]) -> Message:
         raise ValueError(f"not a message: {error!r}") from error
 
 
-def message_from_text(text: str, *, incident_id: str, severity: str, at_wall: float) -> Message:
+def message_from_text(text: str, *, incident_id: str, severity: str, at_wall: float, event: str = "open") -> Message:
     """
     Return the message that ``message_to_json`` wrote as ``text``; of text that is none, one that says so.
 
@@ -56,13 +56,18 @@ def message_from_text(text: str, *, incident_id: str, severity: str, at_wall: fl
     """
     try:
         return message_from_json(json.loads(text))
-    except ValueError:
-        return Message(
-            incident_id=incident_id,
-            event="open",
-            severity=severity,
-            scope="outbox",
-            reason="unreadable",
-            summary=f"a stored message is damaged and cannot be read; look with: sre incident show {incident_id}",
-            at_wall=at_wall,
-        )
+    except (ValueError, RecursionError):
+        return unreadable(incident_id, severity, at_wall, event)
+
+
+def unreadable(incident_id: str, severity: str, at_wall: float, event: str = "open") -> Message:
+    """Return what is told in place of a message that cannot be read; of an end, that it is one."""
+    return Message(
+        incident_id=incident_id,
+        event=event,
+        severity=severity,
+        scope="outbox",
+        reason="unreadable",
+        summary=f"a stored message is damaged and cannot be read; look with: sre incident show {incident_id}",
+        at_wall=at_wall,
+    )

@@ -20,6 +20,7 @@ from sre.settings.notify import NotifySettings
 
 RANKS: Mapping[str, int] = {"page": 0, "ticket": 1, "info": 2}
 """What is sent first has the lowest."""
+NAMES: Mapping[int, str] = {rank: name for name, rank in RANKS.items()}
 PAGE_RANK = 0
 ALL_RANKS = tuple(RANKS.values())
 
@@ -212,6 +213,7 @@ class Because(enum.Enum):
     CHANNEL_DOWN = "channel_down"  # nothing gets through there: no message waits for its own failures
     TOLD_TO_WAIT_LONG = "told_to_wait_long"
     REFUSED_FOR_GOOD = "refused_for_good"
+    REFUSED_NOW = "refused_now"  # the fallback is told, and it is repeated until it is too old
     TRIES_SPENT = "tries_spent"
     TOO_OLD = "too_old"
 
@@ -251,8 +253,11 @@ def after_try(
         return Follow(Next.SENT, Because.DELIVERED)
     if too_old:
         return Follow(Next.GIVE_UP, Because.TOO_OLD)
-    if verdict in (Verdict.REJECTED, Verdict.IMPOSSIBLE):
+    if verdict is Verdict.REJECTED:
         return Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True)
+    if verdict in (Verdict.REFUSED_NOW, Verdict.IMPOSSIBLE):
+        # However often: what stands in its way may take a person hours to clear, and then it is to arrive.
+        return Follow(Next.REPEAT, Because.REFUSED_NOW, fallback=True)
     if attempts >= policy.max_attempts:
         return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
     if attempts >= policy.fallback_after_attempts:

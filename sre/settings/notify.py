@@ -99,10 +99,14 @@ class NotifySettings(Settings):
     initial_backoff_seconds: Positive = 5.0
     max_backoff_seconds: Positive = 300.0
     max_attempts: Annotated[int, Field(ge=1)] = 20
-    """After so many failed tries a message is dead: shown by ``sre notify outbox list``, exit 3."""
+    """
+    After so many failed tries a message is dead: shown by ``sre notify outbox list``, exit 3. What a provider refuses
+    though it might not later (a password, a certificate, a quota) is tried until it is too old.
+    """
     max_age_seconds: Positive = 86400.0
+    """What is older is not sent any more; it is dead."""
     fallback_after_attempts: Annotated[int, Field(ge=1)] = 3
-    """After so many failed tries the channel's fallback is told too; what is refused for good goes there at once."""
+    """After so many failed tries the channel's fallback is told too; what is refused goes there at once."""
     escalation: EscalationSettings | None = None
     """null: nobody else is told of a page that is not acknowledged."""
     quiet_hours: QuietHoursSettings | None = None

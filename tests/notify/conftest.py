@@ -1,4 +1,4 @@
-"""Certificates for servers that speak TLS."""
+"""Certificates for servers that speak TLS; a store, a clock and a provider for the sender."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sre.adapters.store import GuardStore
+from sre.testing.clock import ManualClock
+from tests.notify.sending import Provider
+from tests.store.hanging import HangingDisk
 from tests.support.providers import HOSTS, Certificate, make_certificate
 
 
@@ -32,3 +36,24 @@ def certificate(certificate_folder: Path) -> Certificate:
 def certificate_of_another(certificate_folder: Path) -> Certificate:
     """Of a host that nobody here asks for."""
     return make_certificate(certificate_folder, "another", "DNS:mail.example.org")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def disk() -> HangingDisk:
+    return HangingDisk()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock, disk: HangingDisk) -> Iterator[GuardStore]:
+    with GuardStore.open(tmp_path / "guard.db", clock=clock, boot_id="boot-1", trace=disk) as opened:
+        yield opened
+
+
+@pytest.fixture
+def provider() -> Provider:
+    return Provider()

@@ -163,9 +163,17 @@ def test_what_follows_a_try() -> None:
     assert follow(Verdict.FAILED, attempts=5) == Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.REJECTED, Verdict.IMPOSSIBLE])
-def test_what_is_refused_for_good_goes_to_the_fallback_at_once(verdict: Verdict) -> None:
-    assert follow(verdict) == Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True)
+def test_what_is_refused_for_good_goes_to_the_fallback_at_once() -> None:
+    assert follow(Verdict.REJECTED) == Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REFUSED_NOW, Verdict.IMPOSSIBLE])
+def test_a_refusal_that_may_pass_goes_to_the_fallback_at_once_and_is_repeated_until_it_is_too_old(
+    verdict: Verdict,
+) -> None:
+    for attempts in (1, POLICY.max_attempts, 300):
+        assert follow(verdict, attempts) == Follow(Next.REPEAT, Because.REFUSED_NOW, fallback=True)
+    assert follow(Verdict.IMPOSSIBLE, old=True).next is Next.GIVE_UP
 
 
 def test_what_waits_behind_a_channel_that_is_down_does_not_wait_for_failures_of_its_own() -> None:
@@ -191,7 +199,7 @@ def test_a_message_is_sent_repeated_or_shown_as_given_up_and_never_forgotten(
     if found.next is Next.GIVE_UP and found.because is not Because.TOO_OLD:
         assert found.fallback
     if found.next is Next.REPEAT:
-        assert attempts < POLICY.max_attempts
+        assert attempts < POLICY.max_attempts or found.because is Because.REFUSED_NOW
 
 
 def test_an_unknown_severity_is_as_urgent_as_a_ticket() -> None:

@@ -292,28 +292,28 @@ async def test_parameters_are_renamed_chosen_and_cut(providers: Providers) -> No
 # ---- what a refusal means -------------------------------------------------------------------------------------------
 
 HTTP = {
-    "302": Cause.REFUSED, "400": Cause.REFUSED, "401": Cause.CREDENTIALS, "404": Cause.RECIPIENT,
+    "302": Cause.TURNED_AWAY, "400": Cause.REFUSED, "401": Cause.CREDENTIALS, "404": Cause.NOT_FOUND,
     "429": Cause.THROTTLED, "503": Cause.TRY_LATER,
 }  # fmt: skip
 """Status → what it means, of any service that has nothing else to say; all of them are in test_outcomes.py."""
 IN_A_200 = {
     DINGTALK: ("d1ng0", "errcode", {"310000": Cause.CREDENTIALS, "130101": Cause.THROTTLED, "-1": Cause.TRY_LATER,
-                                    "400105": Cause.REFUSED}),
+                                    "400105": Cause.REFUSED, "400102": Cause.TURNED_AWAY}),
     WECOM: ("w3c0m", "errcode", {"45009": Cause.THROTTLED, "93000": Cause.CREDENTIALS, "45002": Cause.REFUSED}),
-    FEISHU: ("f31shu", "code", {"11232": Cause.THROTTLED, "19021": Cause.CREDENTIALS, "19024": Cause.REFUSED}),
+    FEISHU: ("f31shu", "code", {"11232": Cause.THROTTLED, "19021": Cause.CREDENTIALS, "19024": Cause.TURNED_AWAY}),
 }  # fmt: skip
 """Chat services answer 200 to what they refuse."""
 ALIYUN_CODES = {
     "isv.BUSINESS_LIMIT_CONTROL": Cause.THROTTLED, "Throttling.User": Cause.THROTTLED,
     "isv.MOBILE_NUMBER_ILLEGAL": Cause.RECIPIENT, "isv.AMOUNT_NOT_ENOUGH": Cause.QUOTA,
-    "isv.SMS_TEMPLATE_ILLEGAL": Cause.REFUSED, "isp.SYSTEM_ERROR": Cause.TRY_LATER,
-    "InvalidAccessKeyId.NotFound": Cause.CREDENTIALS,
+    "isv.SMS_TEMPLATE_ILLEGAL": Cause.TURNED_AWAY, "isp.SYSTEM_ERROR": Cause.TRY_LATER,
+    "InvalidAccessKeyId.NotFound": Cause.CREDENTIALS, "InvalidTimeStamp.Expired": Cause.CLOCK,
 }  # fmt: skip
 TENCENT_CODES = {
     "LimitExceeded.PhoneNumberThirtySecondLimit": Cause.THROTTLED, "LimitExceeded.PhoneNumberDailyLimit": Cause.QUOTA,
     "InvalidParameterValue.IncorrectPhoneNumber": Cause.RECIPIENT, "InternalError.Timeout": Cause.TRY_LATER,
     "FailedOperation.InsufficientBalanceInSmsPackage": Cause.QUOTA,
-    "FailedOperation.TemplateIncorrectOrUnapproved": Cause.REFUSED,
+    "FailedOperation.TemplateIncorrectOrUnapproved": Cause.TURNED_AWAY,
 }  # fmt: skip
 
 Case = tuple[str, ChannelKind, str, Reply, Cause]
@@ -335,7 +335,8 @@ def cases() -> Iterator[Case]:
             yield url.replace(token, mark), "chat", mark, Reply(200, f'{{"{name}": {code}, "msg": "no"}}'), cause
     phone = 15551230000
     for status, code, cause in (
-        (400, 21211, Cause.REFUSED), (401, 20003, Cause.CREDENTIALS), (429, 20429, Cause.THROTTLED),
+        (400, 21211, Cause.RECIPIENT), (400, 21606, Cause.TURNED_AWAY),
+        (401, 20003, Cause.CREDENTIALS), (429, 20429, Cause.THROTTLED),
         (500, 20500, Cause.TRY_LATER),
     ):  # fmt: skip
         phone += 1
@@ -343,7 +344,8 @@ def cases() -> Iterator[Case]:
         yield TWILIO.replace("15551234567", str(phone)), "sms", str(phone), reply, cause
     for status, word, cause in (
         (400, "Throttling", Cause.THROTTLED), (403, "SignatureDoesNotMatch", Cause.CREDENTIALS),
-        (400, "InvalidParameter", Cause.REFUSED), (500, "InternalFailure", Cause.TRY_LATER),
+        (400, "InvalidParameter", Cause.REFUSED), (400, "RequestExpired", Cause.CLOCK),
+        (500, "InternalFailure", Cause.TRY_LATER),
     ):  # fmt: skip
         phone += 1
         yield SNS.replace("15551234567", str(phone)), "sms", str(phone), Reply(status, f"<Code>{word}</Code>"), cause
@@ -404,12 +406,12 @@ async def test_what_never_left_this_machine_is_known_not_to_have_arrived(
                 direct(f"jsons://127.0.0.1:{plain.port}/x", "webhook"),
             )
         assert stranger.asked() == []
-    assert (mismatch.cause, mismatch.verdict) == (Cause.TLS, Verdict.REJECTED)
+    assert (mismatch.cause, mismatch.verdict) == (Cause.TLS, Verdict.REFUSED_NOW)
     assert "doesn't match" in mismatch.detail or "not valid for" in mismatch.detail
     assert unknown_issuer.cause is Cause.TLS
     assert (no_such_host.cause, no_such_host.verdict) == (Cause.NO_ADDRESS, Verdict.FAILED)
     assert (refused.cause, refused.verdict) == (Cause.UNREACHABLE, Verdict.FAILED)
-    assert (no_tls.cause, no_tls.verdict) == (Cause.TLS, Verdict.REJECTED)
+    assert (no_tls.cause, no_tls.verdict) == (Cause.TLS, Verdict.REFUSED_NOW)
 
 
 # ---- what is refused before anything is sent ------------------------------------------------------------------------

@@ -112,7 +112,7 @@ async def test_each_refusal_of_a_mail_server_has_its_class() -> None:
     wanted = {
         421: (Verdict.FAILED, Cause.TRY_LATER),
         451: (Verdict.FAILED, Cause.TRY_LATER),
-        535: (Verdict.REJECTED, Cause.CREDENTIALS),
+        535: (Verdict.REFUSED_NOW, Cause.CREDENTIALS),
         550: (Verdict.REJECTED, Cause.RECIPIENT),
         554: (Verdict.REJECTED, Cause.REFUSED),
     }
@@ -176,7 +176,7 @@ async def test_mail_by_tls_and_every_way_it_goes_wrong(
     delivered, over_ssl, untrusted, wrong_name, no_starttls, no_ssl, other_kind = results
     assert delivered.verdict is over_ssl.verdict is Verdict.DELIVERED
     for one in (untrusted, wrong_name, no_starttls, no_ssl):
-        assert (one.cause, one.verdict) == (Cause.TLS, Verdict.REJECTED), one
+        assert (one.cause, one.verdict) == (Cause.TLS, Verdict.REFUSED_NOW), one
     assert "not valid for 'localhost'" in wrong_name.detail or "Hostname mismatch" in wrong_name.detail
     # A server that waits for a handshake says nothing: nothing was sent.
     assert other_kind.verdict is Verdict.FAILED

@@ -12,7 +12,7 @@ from sre.adapters.store import GuardStore, OutboxDesk, StoreReader
 from sre.notify.escalation import FIRST_LEVEL, Escalation
 from sre.testing.clock import ManualClock
 from tests.store.samples import message, post
-from tests.store.test_dispatch import STORM, send, take, ticket
+from tests.store.sending import STORM, send, take, ticket
 
 Opener = Callable[..., GuardStore]
 ESCALATION = Escalation(after_seconds=900, repeat_seconds=300, max_levels=2, channels=("boss", "sms"))

@@ -135,7 +135,7 @@ class AppriseSender:
             last = said[-LONGEST_STDERR_CHARACTERS:].replace("\n", " ")
             why = f"the delivery process ended without an answer{': ' + last if last else ''}; it may have arrived"
             return result_of(Outcome(Cause.OUTCOME_UNKNOWN, redact(why, secrets))), {}
-        detail = redact(str(answer.get("detail", "")), secrets)
+        detail = redact(str(answer.get("detail", "")), secrets).encode("utf-8", "replace").decode()
         if answer["cause"] is None:
             return DeliveryResult(Verdict.DELIVERED, detail), answer
         return result_of(Outcome(Cause(answer["cause"]), detail, answer.get("retry_after_seconds"))), answer

@@ -12,7 +12,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ import requests
 import requests.sessions
 import urllib3.exceptions
 
-from sre.notify import outcomes
+from sre.notify import answers
 from sre.notify.outcomes import Cause, Outcome
 
 LONGEST_BODY = 2_000
@@ -51,7 +51,7 @@ class Witness:
             Answer(
                 response.status_code,
                 response.content[:LONGEST_BODY].decode("utf-8", "replace"),
-                outcomes.retry_after(response.headers.get("Retry-After"), time.time()),
+                answers.retry_after(response.headers.get("Retry-After"), time.time()),
             )
         )
 
@@ -105,7 +105,7 @@ def request_outcome(error: requests.RequestException) -> Outcome:
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.MissingSchema):
         return Outcome(Cause.BAD_URL, str(error))
     if isinstance(error, requests.TooManyRedirects):
-        return Outcome(Cause.REFUSED, "it redirects without end; write the final address into the channel's URL")
+        return Outcome(Cause.TURNED_AWAY, "it redirects without end; write the final address into the channel's URL")
     found = connection_cause(error)
     if found is not None:
         return Outcome(found, text)
@@ -158,24 +158,33 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _refusal(scheme: str, answer: Answer) -> Outcome | None:
-    cause = outcomes.http_cause(answer.status)
+    cause = _cause(scheme, answer)
     if cause is not None:
-        code = _aws_code(answer.body) if scheme == "sns" else None
-        found = (outcomes.aws_cause(code) if code else None) or cause
-        return Outcome(found, f"HTTP {answer.status}: {answer.body.strip()}", answer.retry_after_seconds)
-    name = outcomes.provider_code_field(scheme)
+        return Outcome(cause, f"HTTP {answer.status}: {answer.body.strip()}", answer.retry_after_seconds)
+    name = answers.provider_code_field(scheme)
     if name is None:
         return None
-    try:
-        document = json.loads(answer.body)
-    except ValueError:
-        return None
-    if not isinstance(document, dict):
-        return None
-    refused = outcomes.chat_cause(scheme, document.get(name))
+    refused = answers.chat_cause(scheme, _document(answer).get(name), answer.body)
     return None if refused is None else Outcome(refused, answer.body.strip(), answer.retry_after_seconds)
 
 
-def _aws_code(body: str) -> str | None:
+def _cause(scheme: str, answer: Answer) -> Cause | None:
+    """Return why the status says no; None where it says yes."""
+    if scheme == "sns":
+        return answers.aws_cause(answer.status, _aws_code(answer.body), answer.body)
+    if scheme == "twilio":
+        return answers.twilio_cause(answer.status, str(_document(answer).get("code", "")))
+    return answers.http_cause(answer.status)
+
+
+def _document(answer: Answer) -> Mapping[str, Any]:
+    try:
+        document = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _aws_code(body: str) -> str:
     _, found, rest = body.partition("<Code>")
-    return rest.partition("</Code>")[0].strip() if found else None
+    return rest.partition("</Code>")[0].strip() if found else ""

@@ -14,11 +14,12 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from sre.actions.records import OutboxRow
+from sre.adapters.store.ends import BEGINS, count_open
 from sre.adapters.store.moment import Now
 from sre.adapters.store.rows import COLUMNS, as_row
 from sre.notify.digest import IDS_NAMED, LINES_SHOWN, Gathered, digest_message
-from sre.notify.envelope import message_from_json, message_to_json
-from sre.notify.policy import RANKS, Why
+from sre.notify.envelope import message_from_text, message_to_json
+from sre.notify.policy import NAMES, RANKS, Why
 
 GATHERED_AT_ONCE = 500
 """Rows in one transaction: about 15 ms."""
@@ -35,11 +36,14 @@ class Digest(NamedTuple):
 def gathering(connection: sqlite3.Connection, channel: str) -> Digest | None:
     """Return the digest of ``channel`` that is being put together, if there is one."""
     found = connection.execute(
-        "SELECT id, payload, created_wall FROM outbox WHERE channel = ? AND state IN ('held', 'pending')"
+        "SELECT id, incident_id, payload, created_wall FROM outbox WHERE channel = ? AND state IN ('held', 'pending')"
         " AND begun_boot IS NULL AND waits_for = 'gathering'",
         (channel,),
     ).fetchone()
-    return None if found is None else Digest(found[0], Why(message_from_json(json.loads(found[1])).reason), found[2])
+    if found is None:
+        return None
+    begun = message_from_text(found[2], incident_id=found[1], severity="info", at_wall=found[3])
+    return Digest(found[0], next((why for why in Why if why.value == begun.reason), Why.STORM), found[3])
 
 
 def begin(connection: sqlite3.Connection, channel: str, why: Why, now: Now) -> Digest:
@@ -48,7 +52,7 @@ def begin(connection: sqlite3.Connection, channel: str, why: Why, now: Now) -> D
         "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'outbox'"
     ).fetchone()
     nothing_yet = Gathered(int(number[0]), 0, 0, 0, 0, "info", now.wall, now.wall, (), ())
-    message = digest_message(nothing_yet, why, now.wall)
+    message = digest_message(nothing_yet, why, now.wall, opens=True)
     found = connection.execute(
         "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, waits_for, boot_id,"
         " due_at, created_wall, created_at, created_boot, slot, is_digest)"
@@ -90,17 +94,26 @@ def gather(connection: sqlite3.Connection, digest: Digest, which: str, now: Now,
     return taken == GATHERED_AT_ONCE
 
 
+def complete_orphans(connection: sqlite3.Connection, known_channels: Collection[str], now: Now) -> None:
+    """Complete what is being put together for channels that are not configured any more. In a transaction."""
+    rows = connection.execute("SELECT DISTINCT channel FROM outbox WHERE waits_for = 'gathering' AND state = 'held'")
+    for (channel,) in rows.fetchall():
+        digest = None if channel in known_channels else gathering(connection, str(channel))
+        if digest is not None:
+            complete(connection, digest, now)
+
+
 def complete(connection: sqlite3.Connection, digest: Digest, now: Now) -> OutboxRow | None:
     """Give ``digest`` its text, to be sent; None, and it is gone, if nothing was left to tell. In a transaction."""
     found = _gathered(connection, digest)
     if found is None:
         connection.execute("DELETE FROM outbox WHERE id = ?", (digest.id,))
         return None
-    message = digest_message(found, digest.why, digest.begun_wall)
+    left = count_open(connection, digest.id)
+    message = digest_message(found, digest.why, digest.begun_wall, opens=left != 0)
     connection.execute(
         "UPDATE outbox SET event = ?, payload = ?, severity = ?, rank = ?, state = 'pending', waits_for = '',"
-        " boot_id = ?, due_at = ?, open_left = (SELECT count(*) FROM outbox m JOIN incident i ON i.id = m.incident_id"
-        "  WHERE m.digest_id = ? AND m.event = 'open' AND i.resolved_wall IS NULL) WHERE id = ?",
+        " boot_id = ?, due_at = ?, open_left = ? WHERE id = ?",
         (
             message.event,
             json.dumps(message_to_json(message)),
@@ -108,7 +121,7 @@ def complete(connection: sqlite3.Connection, digest: Digest, now: Now) -> Outbox
             RANKS[message.severity],
             now.boot_id,
             now.monotonic,
-            digest.id,
+            left,
             digest.id,
         ),
     )
@@ -118,7 +131,7 @@ def complete(connection: sqlite3.Connection, digest: Digest, now: Now) -> Outbox
 
 def _gathered(connection: sqlite3.Connection, digest: Digest) -> Gathered | None:
     begun, escalated, ended, incidents, worst, first_wall, last_wall = connection.execute(
-        "SELECT sum(event NOT IN ('escalate', 'acknowledge', 'resolve')), sum(event IN ('escalate', 'acknowledge')),"
+        f"SELECT sum({BEGINS} AND event != 'escalate'), sum(event IN ('escalate', 'acknowledge')),"
         " sum(event = 'resolve'), count(DISTINCT incident_id), min(rank), min(created_wall), max(created_wall)"
         " FROM outbox WHERE digest_id = ?",
         (digest.id,),
@@ -130,7 +143,8 @@ def _gathered(connection: sqlite3.Connection, digest: Digest) -> Gathered | None
         (digest.id, IDS_NAMED),
     )
     sample = connection.execute(
-        "SELECT payload FROM outbox WHERE digest_id = ? ORDER BY rank, id LIMIT ?", (digest.id, LINES_SHOWN)
+        "SELECT payload, incident_id, severity, created_wall FROM outbox WHERE digest_id = ? ORDER BY rank, id LIMIT ?",
+        (digest.id, LINES_SHOWN),
     )
     return Gathered(
         number=digest.id,
@@ -138,9 +152,12 @@ def _gathered(connection: sqlite3.Connection, digest: Digest) -> Gathered | None
         escalated=int(escalated),
         ended=int(ended),
         incidents=int(incidents),
-        worst=next(name for name, rank in RANKS.items() if rank == worst),
+        worst=NAMES[worst],
         first_wall=float(first_wall),
         last_wall=float(last_wall),
         ids=[str(name) for (name,) in ids],
-        sample=[message_from_json(json.loads(payload)) for (payload,) in sample],
+        sample=[
+            message_from_text(payload, incident_id=name, severity=severity, at_wall=wall)
+            for payload, name, severity, wall in sample
+        ],
     )

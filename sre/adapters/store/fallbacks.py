@@ -7,10 +7,13 @@ import sqlite3
 from dataclasses import replace
 
 from sre.actions import facts
+from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
+from sre.adapters.store import ends
 from sre.adapters.store.moment import Now
-from sre.adapters.store.outbox import fold
+from sre.adapters.store.outbox import enqueue, fold
 from sre.adapters.store.rows import select
+from sre.notify.digest import digest_over_message
 from sre.notify.envelope import message_to_json
 
 LONGEST_REASON = 200
@@ -27,7 +30,8 @@ def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason:
     """
     row = select(connection, now, row_id=row_id, limit=1)[0]
     connection.execute("UPDATE outbox SET fell_back = 1 WHERE id = ?", (row_id,))
-    if row.is_digest and not _misses_some(connection, row_id, channel):
+    name = row.message.incident_id
+    if row.message.event == "digest" and not _misses_some(connection, name, channel):
         return False
     queued = connection.execute(
         "INSERT INTO outbox (incident_id, event, channel, level, payload, opened, severity, rank, state, boot_id,"
@@ -47,7 +51,9 @@ def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason:
         ),
     ).rowcount
     if queued:
-        fold(connection, row.message.incident_id, now)
+        if row.message.event == "digest" and ends.is_over(connection, name):
+            enqueue(connection, [OutboxMessage(digest_over_message(row.message, now.wall), channel)], now)
+        fold(connection, name, now)
     return bool(queued)
 
 
@@ -65,10 +71,11 @@ def waiting(connection: sqlite3.Connection, channel: str, now: Now) -> list[int]
     return [int(row_id) for (row_id,) in rows]
 
 
-def _misses_some(connection: sqlite3.Connection, digest: int, channel: str) -> bool:
-    """Whether something that a digest tells was not queued for ``channel`` by itself."""
+def _misses_some(connection: sqlite3.Connection, digest: str, channel: str) -> bool:
+    """Whether something that the digest of this name tells was not queued for ``channel`` by itself."""
     found = connection.execute(
-        "SELECT 1 FROM outbox o WHERE o.digest_id = ? AND NOT EXISTS (SELECT 1 FROM outbox t WHERE"
+        "SELECT 1 FROM outbox d JOIN outbox o ON o.digest_id = d.id WHERE d.incident_id = ? AND d.is_digest"
+        " AND NOT EXISTS (SELECT 1 FROM outbox t WHERE"
         " t.incident_id = o.incident_id AND t.event = o.event AND t.channel = ? AND t.level = o.level) LIMIT 1",
         (digest, channel),
     ).fetchone()

@@ -24,10 +24,12 @@ COLUMNS = "id, severity, payload, opened_wall, resolved_wall, acked_wall, acked_
 UNANSWERED = "resolved_wall IS NULL AND acked_wall IS NULL"
 
 
-def record(connection: sqlite3.Connection, message: Message, now: Now) -> None:
+def record(connection: sqlite3.Connection, message: Message, now: Now) -> bool:
     """
-    Note what ``message`` says of its incident; inside a transaction. What began is remembered once, its severity is the
-    worst it had: a ticket that becomes a page waits for an acknowledgement from then on.
+    Note what ``message`` says of its incident; inside a transaction. Return whether it ended now.
+
+    What began is remembered once, its severity is the worst it had: a ticket that becomes a page waits for an
+    acknowledgement from then on.
     """
     if message.event in ("open", "escalate"):
         rank = rank_of(message.severity)
@@ -51,10 +53,12 @@ def record(connection: sqlite3.Connection, message: Message, now: Now) -> None:
             ),
         )
     elif message.event == "resolve":
-        connection.execute(
+        ended = connection.execute(
             "UPDATE incident SET resolved_wall = ? WHERE id = ? AND resolved_wall IS NULL",
             (now.wall, message.incident_id),
-        )
+        ).rowcount
+        return bool(ended)
+    return False
 
 
 def severity_of(connection: sqlite3.Connection, incident_id: str) -> str | None:

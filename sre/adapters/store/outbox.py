@@ -16,12 +16,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
 from sre.actions.types import Message
-from sre.adapters.store import incidents
+from sre.adapters.store import ends, incidents
 from sre.adapters.store.moment import Now
-from sre.notify.digest import digest_over_message
 from sre.notify.envelope import message_from_json, message_to_json
 from sre.notify.escalation import FIRST_LEVEL
-from sre.notify.policy import rank_of
+from sre.notify.policy import NAMES, rank_of
 
 FINISHED_KEPT = 50_000
 """Sent, superseded and digested rows kept: they answer "was somebody told?"."""
@@ -43,20 +42,19 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
     for item in messages:
         message, severity, own_end = item.message, item.message.severity, 0
         if message.event in OF_THE_INCIDENT:
-            opener = connection.execute(
-                "SELECT state, digest_id, begun_boot, severity FROM outbox"
-                " WHERE incident_id = ? AND event IN ('open', 'digest') AND channel = ?",
+            begun, digest, known = connection.execute(
+                f"SELECT max(begun_boot IS NOT NULL), max(digest_id), min(rank) FROM outbox WHERE incident_id = ?"
+                f" AND channel = ? AND {ends.BEGINS}",
                 (message.incident_id, item.channel),
             ).fetchone()
-            if opener is not None and opener[0] == "digested":
-                _end_in_digest(connection, item, int(opener[1]), now)
+            # Whatever began there under the incident's own id, and may have arrived, ends under it.
+            own_end = int(bool(begun))
+            if not begun and digest is not None:
+                if message.event == "resolve":
+                    ends.end_in_digest(connection, item, int(digest), message_to_json(message), now)
                 continue
-            own_end = int(opener is not None and opener[2] is not None)
-            severity = (
-                incidents.severity_of(connection, message.incident_id)
-                or (opener[3] if opener is not None else None)
-                or severity
-            )
+            worst = severity if known is None else NAMES[known]
+            severity = incidents.severity_of(connection, message.incident_id) or worst
         connection.execute(
             "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, own_end,"
             " boot_id, due_at, created_wall, created_at, created_boot) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -84,46 +82,6 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
         _keep_together(connection, message.incident_id)
     for incident_id in {item.message.incident_id for item in messages if item.message.event == "resolve"}:
         fold(connection, incident_id, now)
-
-
-def _end_in_digest(connection: sqlite3.Connection, item: OutboxMessage, digest: int, now: Now) -> None:
-    """
-    What a digest told of a beginning is told of the end: with the last of its incidents, once for all. Until then the
-    end of one counts as told.
-    """
-    message = item.message
-    if message.event != "resolve":
-        return
-    queued = connection.execute(
-        "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, boot_id, due_at,"
-        " created_wall, created_at, created_boot, digest_id)"
-        " SELECT ?, ?, ?, ?, ?, severity, rank, 'digested', ?, ?, ?, ?, ?, id FROM outbox WHERE id = ?"
-        " ON CONFLICT (incident_id, event, channel, level) DO NOTHING",
-        (
-            message.incident_id,
-            message.event,
-            item.channel,
-            item.level,
-            json.dumps(message_to_json(message)),
-            now.boot_id,
-            now.monotonic,
-            now.wall,
-            now.monotonic,
-            now.boot_id,
-            digest,
-        ),
-    ).rowcount
-    if not queued:
-        return
-    counted = connection.execute(
-        "UPDATE outbox SET open_left = open_left - 1 WHERE id = ? AND open_left > 0", (digest,)
-    ).rowcount
-    left, payload, state = connection.execute(
-        "SELECT open_left, payload, state FROM outbox WHERE id = ?", (digest,)
-    ).fetchone()
-    if counted and left == 0 and state != "superseded":  # a person dropped it: nobody heard of it
-        over = digest_over_message(message_from_json(json.loads(payload)), now.wall)
-        enqueue(connection, [OutboxMessage(over, item.channel)], now)
 
 
 def _keep_together(connection: sqlite3.Connection, incident_id: str) -> None:
@@ -206,7 +164,7 @@ def finish(
             "  OR (state = 'sending' AND (lease_owner = ? OR boot_id != ? OR due_at <= ?)))",
             (
                 state.value,
-                error[:LONGEST_ERROR] if error else None,
+                storable(error)[:LONGEST_ERROR] if error else None,
                 now.boot_id,
                 now.monotonic + retry_after_seconds,
                 now.wall if state is OutboxState.SENT else None,
@@ -219,6 +177,14 @@ def finish(
             ),
         ).rowcount
     )
+    if not done and state is not OutboxState.DEAD:
+        # It was sent without a lease, and its incident ended meanwhile: what it may have opened is ended by itself.
+        connection.execute(
+            "UPDATE outbox SET own_end = 1 WHERE event = 'resolve' AND begun_boot IS NULL"
+            " AND state IN ('held', 'pending') AND (incident_id, channel) IN"
+            " (SELECT incident_id, channel FROM outbox WHERE id = ? AND state = 'superseded')",
+            (row_id,),
+        )
     if done and state is OutboxState.PENDING:
         name = connection.execute("SELECT incident_id FROM outbox WHERE id = ?", (row_id,)).fetchone()[0]
         fold(connection, str(name), now)
@@ -230,6 +196,11 @@ def finish(
             (row_id,),
         )
     return done
+
+
+def storable(text: str) -> str:
+    """Return ``text`` without what no file takes: half a surrogate pair, from what a system calls a file, becomes ?"""
+    return text.encode("utf-8", "replace").decode()
 
 
 def hush(connection: sqlite3.Connection, incident_id: str) -> int:
@@ -295,6 +266,32 @@ def release_held(connection: sqlite3.Connection, incident_id: str, now: Now) -> 
     ).rowcount
 
 
+def has_strays(connection: sqlite3.Connection, known_channels: Collection[str]) -> bool:
+    """Whether anything waits for a channel that is not among ``known_channels``."""
+    found = connection.execute(
+        "SELECT 1 FROM outbox WHERE state IN ('held', 'pending', 'sending')"
+        f" AND channel NOT IN ({','.join('?' * len(known_channels))}) LIMIT 1",
+        tuple(known_channels),
+    ).fetchone()
+    return found is not None
+
+
+def orphans(connection: sqlite3.Connection, known_channels: Collection[str]) -> list[tuple[int, str, str]]:
+    """
+    Return (row, severity, channel) of what waits for a channel that is not configured any more and tells of something
+    that nobody else was told, or is about to be.
+    """
+    marks = ",".join("?" * len(known_channels))
+    rows = connection.execute(
+        "SELECT id, severity, channel FROM outbox WHERE state IN ('held', 'pending', 'sending')"
+        f" AND channel NOT IN ({marks}) AND {ends.BEGINS} AND fell_back = 0 AND NOT EXISTS (SELECT 1 FROM outbox t"
+        f"  WHERE t.incident_id = outbox.incident_id AND t.channel IN ({marks}) AND t.{ends.BEGINS}"
+        "  AND t.state NOT IN ('dead', 'superseded')) ORDER BY id",
+        (*known_channels, *known_channels),
+    )
+    return [(int(row_id), str(severity), str(channel)) for row_id, severity, channel in rows]
+
+
 def strand(connection: sqlite3.Connection, known_channels: Collection[str]) -> int:
     """Give up what waits for a channel that is not configured any more: it shows as dead. Inside a transaction."""
     marks = ",".join("?" * len(known_channels))
@@ -344,17 +341,27 @@ def drop(connection: sqlite3.Connection, row_id: int) -> bool:
 def prune(connection: sqlite3.Connection, *, keep: int = FINISHED_KEPT) -> int:
     """
     Forget the oldest finished rows beyond ``keep``. Dead ones stay, and so does what a digest tells that is not
-    finished. Inside a transaction.
+    finished. What belongs to an incident or digest that is not over is kept as long again: its end has to find who was
+    told of it. Inside a transaction.
     """
-    last = connection.execute(
-        "SELECT id FROM outbox WHERE state IN ('sent', 'superseded', 'digested') ORDER BY id DESC LIMIT 1 OFFSET ?",
-        (keep,),
-    ).fetchone()
+    last, oldest = (_finished(connection, offset) for offset in (keep, 2 * keep))
     if last is None:
         return 0
     return connection.execute(
         "DELETE FROM outbox WHERE state IN ('sent', 'superseded', 'digested') AND id <= ?"
         " AND (digest_id IS NULL OR digest_id NOT IN (SELECT d.id FROM outbox d WHERE d.is_digest"
-        " AND d.state IN ('held', 'pending', 'sending', 'dead')))",
-        last,
+        " AND d.state IN ('held', 'pending', 'sending', 'dead')))"
+        " AND (id <= ? OR NOT EXISTS (SELECT 1 FROM incident i WHERE i.id = outbox.incident_id"
+        "  AND i.resolved_wall IS NULL UNION ALL SELECT 1 FROM outbox d WHERE d.incident_id = outbox.incident_id"
+        "  AND d.is_digest AND d.open_left > 0))",
+        (last, -1 if oldest is None else oldest),
     ).rowcount
+
+
+def _finished(connection: sqlite3.Connection, newest: int) -> int | None:
+    """Return the last finished row but for the ``newest``."""
+    found = connection.execute(
+        "SELECT id FROM outbox WHERE state IN ('sent', 'superseded', 'digested') ORDER BY id DESC LIMIT 1 OFFSET ?",
+        (newest,),
+    ).fetchone()
+    return None if found is None else int(found[0])

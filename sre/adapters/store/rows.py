@@ -14,7 +14,7 @@ from sre.notify.policy import RANKS
 COLUMNS = (
     "id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error, created_wall, created_at,"
     " created_boot, sent_wall, severity, waits_for, fallback_of, fell_back, is_digest,"
-    " (SELECT d.incident_id FROM outbox d WHERE d.id = outbox.digest_id), incident_id"
+    " (SELECT d.incident_id FROM outbox d WHERE d.id = outbox.digest_id), incident_id, event"
 )
 
 
@@ -66,14 +66,14 @@ def as_row(columns: Sequence[object], now: Now) -> OutboxRow:
     """Return a row of ``COLUMNS`` as a value; a payload that cannot be read becomes a message that says so."""
     (row_id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error) = columns[:10]
     created_wall, created_at, created_boot, sent_wall, severity, waits_for, fallback_of, fell_back = columns[10:18]
-    is_digest, digest, incident_id = columns[18:]
+    is_digest, digest, incident_id, event = columns[18:]
     same_boot = created_boot == now.boot_id
     known = str(severity) if severity in RANKS else "ticket"
     wall = float(str(created_wall))
     read = partial(message_from_text, incident_id=str(incident_id), severity=known, at_wall=wall)
     return OutboxRow(
         id=int(str(row_id)),
-        message=read(str(payload)),
+        message=read(str(payload), event=str(event)),
         opened=None if opened is None else read(str(opened)),
         channel=str(channel),
         level=int(str(level)),

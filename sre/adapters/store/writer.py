@@ -5,27 +5,30 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from sre.actions.records import (
+    IncidentRow,
     JournalEntry,
     OutboxMessage,
     OutboxRow,
     OutboxState,
 )
 from sre.actions.types import Message
+from sre.adapters.store import digests, fallbacks, schema
 from sre.adapters.store import dispatch as dispatching
-from sre.adapters.store import fallbacks, schema
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
 from sre.adapters.store import rows as rows_table
 from sre.adapters.store.migrate import migrate
+from sre.adapters.store.moment import Now
 from sre.adapters.store.reader import UNLIMITED
 from sre.adapters.store.writing import Writing
 from sre.clock import Clock
+from sre.notify.envelope import unreadable
 from sre.notify.escalation import FIRST_LEVEL, Escalation, escalation_message
 from sre.notify.policy import Dispatch
 
@@ -42,6 +45,9 @@ ESCALATED_AT_ONCE = 200
 
 GATHER_SECONDS = 0.5
 """A digest is put together for so long at a stretch; then what else was leased is sent first."""
+
+
+NO_HEIRS: Mapping[str, Sequence[str]] = {}
 
 
 class GuardStore(Writing):
@@ -217,16 +223,26 @@ class GuardStore(Writing):
             now = self._now()
             rows = incident_table.due(connection, now, escalation, limit=ESCALATED_AT_ONCE)
             for row in rows:
-                level = row.level + 1
-                message = escalation_message(row.opening, level, now.wall)
-                entry = self._entry(
-                    "note", row.opening.scope, "not_acknowledged", {"level": level, "channels": [*escalation.channels]},
-                    row.id,
-                )  # fmt: skip
-                outbox = [OutboxMessage(message, channel, FIRST_LEVEL + level) for channel in escalation.channels]
-                self._write(connection, journal=[entry], outbox=outbox)
-                incident_table.told(connection, row.id, now)
+                connection.execute("SAVEPOINT one")
+                try:
+                    self._escalate_one(connection, row, row.opening, escalation, now)
+                except (ValueError, OverflowError):  # no text that the file takes: one such incident stops no other
+                    connection.execute("ROLLBACK TO one")
+                    opening = unreadable(row.id, row.severity, row.opened_wall)
+                    self._escalate_one(connection, row, opening, escalation, now)
+                connection.execute("RELEASE one")
         return len(rows)
+
+    def _escalate_one(
+        self, connection: sqlite3.Connection, row: IncidentRow, opening: Message, escalation: Escalation, now: Now
+    ) -> None:
+        level = row.level + 1
+        message = escalation_message(opening, level, now.wall)
+        data: dict[str, object] = {"level": level, "channels": [*escalation.channels]}
+        entry = self._entry("note", opening.scope, "not_acknowledged", data, row.id)
+        outbox = [OutboxMessage(message, channel, FIRST_LEVEL + level) for channel in escalation.channels]
+        self._write(connection, journal=[entry], outbox=outbox)
+        incident_table.told(connection, row.id, now)
 
     def mark_sent(self, row_id: int, *, owner: str) -> bool:
         """Record that the provider accepted it; False if it is finished already, or leased to another now."""
@@ -273,7 +289,8 @@ class GuardStore(Writing):
         return queued
 
     def _note_fallback(self, connection: sqlite3.Connection, channel: str, to: str, count: int, reason: str) -> None:
-        data: dict[str, object] = {"to": to, "messages": count, "problem": reason[: outbox_table.LONGEST_ERROR]}
+        problem = outbox_table.storable(reason)[: outbox_table.LONGEST_ERROR]
+        data: dict[str, object] = {"to": to, "messages": count, "problem": problem}
         journal_table.append(connection, [self._entry("note", channel, "fallback", data)], self._boot_id)
 
     def release_leases(self, *, owner: str) -> int:
@@ -281,9 +298,22 @@ class GuardStore(Writing):
         with self._transaction() as connection:
             return outbox_table.release(connection, self._now(), owner=owner)
 
-    def strand(self, known_channels: Collection[str]) -> int:
-        """Give up what waits for channels that are not configured; return how many messages."""
+    def strand(self, known_channels: Collection[str], heirs: Mapping[str, Sequence[str]] = NO_HEIRS) -> int:
+        """
+        Give up what waits for channels that are not configured; return how many messages. What nobody else was told
+        goes to ``heirs``: severity → channels. Writes nothing when nothing waits for such a channel.
+        """
+        with self._reading() as connection:
+            if not outbox_table.has_strays(connection, known_channels):
+                return 0
         with self._transaction() as connection:
+            now = self._now()
+            digests.complete_orphans(connection, known_channels, now)
+            for row_id, severity, channel in outbox_table.orphans(connection, known_channels):
+                why = "not in sre.yaml any more"
+                for heir in heirs.get(severity, ()):
+                    if fallbacks.fall_back(connection, row_id, heir, why, now):
+                        self._note_fallback(connection, channel, heir, 1, why)
             return outbox_table.strand(connection, known_channels)
 
     def _finish(

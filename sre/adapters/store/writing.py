@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from sre.actions.records import Acknowledgement, AckOutcome, JournalEntry, OutboxMessage
 from sre.actions.types import Message
+from sre.adapters.store import ends, schema
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
-from sre.adapters.store import schema
 from sre.adapters.store.reader import StoreReader
 from sre.errors import StateError
 from sre.notify.escalation import acknowledge_message
@@ -75,9 +75,13 @@ class Writing(StoreReader):
         now = self._now()
         journal_table.append(connection, journal, self._boot_id)
         # The same message stands there once per channel.
-        for message in dict.fromkeys((*told, *(item.message for item in outbox))):
-            incident_table.record(connection, message, now)
+        ended = [
+            message.incident_id
+            for message in dict.fromkeys((*told, *(item.message for item in outbox)))
+            if incident_table.record(connection, message, now)
+        ]
         outbox_table.enqueue(connection, outbox, now)
+        outbox_table.enqueue(connection, ends.over(connection, ended, now), now)
 
     def acknowledge(
         self, incident_id: str, *, by: str, note: str = "", via: str = "command", tell: Collection[str] = ()

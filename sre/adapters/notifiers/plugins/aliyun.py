@@ -16,7 +16,7 @@ from typing import Any
 from sre.adapters.notifiers.handover import DESK
 from sre.adapters.notifiers.plugins.endpoint import refused
 from sre.adapters.notifiers.plugins.template_sms import TemplateSms
-from sre.notify.outcomes import aliyun_cause
+from sre.notify.answers import aliyun_cause
 from sre.notify.signatures import aliyun_authorization, canonical_query
 
 NO_BODY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -24,7 +24,8 @@ from apprise.plugins.email.base import NotifyEmail
 
 from sre.adapters.notifiers.handover import DESK
 from sre.adapters.notifiers.witness import WITNESS, connection_cause
-from sre.notify.outcomes import Cause, Outcome, smtp_cause
+from sre.notify.answers import smtp_cause
+from sre.notify.outcomes import Cause, Outcome
 
 POLICY = SMTP.clone(cte_type="7bit")
 """Every server takes it, also one without 8BITMIME."""
@@ -84,14 +85,17 @@ class NotifyMail(NotifyEmail):  # type: ignore[misc]
     def _deliver(self, session: _Session, message: EmailMessage) -> None:
         """Hand ``message`` over, to all its recipients or to none; when this returns, the server has accepted it."""
         server = session.server = self._connected()
+        session.enter("hello")
+        server.ehlo_or_helo_if_needed()
         if self.secure_mode == "starttls":
             session.enter("starttls")
             server.starttls(context=self._trust())
+            session.enter("hello")
+            server.ehlo_or_helo_if_needed()  # anew: what was said in the clear does not count
         if self.user and self.password:
             session.enter("login")
             server.login(self.user, self.password)
         session.enter("sender")
-        server.ehlo_or_helo_if_needed()
         _accepted(server.mail(self.from_addr[1]))
         session.enter("recipient")
         for recipient in [*(address for _, address in self.targets), *self.cc, *self.bcc]:
@@ -145,7 +149,7 @@ def smtp_outcome(error: Exception, step: str) -> Outcome:
     """Return what ended an SMTP session at ``step``, before the server had accepted the message."""
     if isinstance(error, smtplib.SMTPResponseException):
         words = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        return Outcome(smtp_cause(error.smtp_code, step), f"SMTP {error.smtp_code} at {step}: {words}")
+        return Outcome(smtp_cause(error.smtp_code, step, words), f"SMTP {error.smtp_code} at {step}: {words}")
     if isinstance(error, UnicodeError):
         cause = Cause.CREDENTIALS if step == "login" else Cause.REFUSED
         return Outcome(cause, f"SMTP at {step}: a character that this server's SMTP cannot carry")

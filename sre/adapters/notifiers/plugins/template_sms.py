@@ -14,7 +14,8 @@ from apprise.url import PrivacyMode
 from sre.adapters.notifiers.handover import DESK
 from sre.adapters.notifiers.plugins.endpoint import endpoint_of, refused
 from sre.adapters.notifiers.witness import WITNESS
-from sre.notify.outcomes import Cause, Outcome, http_cause
+from sre.notify.answers import http_cause
+from sre.notify.outcomes import Cause, Outcome
 
 DEFAULT_PARAMETERS = "severity,scope,rule,id"
 LONGEST_PARAMETER = 35

@@ -12,7 +12,8 @@ from typing import Any
 
 from sre.adapters.notifiers.handover import DESK
 from sre.adapters.notifiers.plugins.template_sms import TemplateSms
-from sre.notify.outcomes import Cause, tencent_cause
+from sre.notify.answers import tencent_cause
+from sre.notify.outcomes import Cause
 from sre.notify.signatures import tencent_authorization
 
 CONTENT_TYPE = "application/json; charset=utf-8"
