@@ -44,7 +44,8 @@ class ActionSettings(Settings):
     max_per_hour: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """
     Beginnings per route (incident, notify) or trips per target within an hour, restarts of the guard included. null: 3
-    for trip; no limit for the others, whose messages notify.storm bounds.
+    for trip; no limit for the others, whose messages notify.storm bounds. What is over it is told in one message when
+    it allows that again, an hour later at the latest.
     """
     max_evidence_age_seconds: Positive = 300.0
     """trip: an alert that began earlier trips nothing."""
@@ -128,7 +129,7 @@ class WebhookSettings(Settings):
     basic_user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     basic_password: SecretRef | None = None
     tls_certificate: str | None = None
-    """File with the certificate chain (PEM); null: plain HTTP."""
+    """File with the certificate chain (PEM); null: plain HTTP. Renewed files are taken within a minute."""
     tls_key: str | None = None
     max_body_bytes: Annotated[int, Field(ge=65_536, le=67_108_864)] = 4 * 1024 * 1024
     """A larger notification can never be stored and is refused for good: about 3,000 alerts fit into 4 MiB."""

@@ -231,6 +231,7 @@ def test_by_itself_it_takes_in_tells_and_stops_when_asked(folder: Path) -> None:
         alone.until("the mail", lambda: alone.mails("OPEN"))
         second = alone.sre("guard", "run")
         assert second.returncode == 3, second.stderr
+        assert "sre webhook serve (pid" in second.stderr
         assert alone.process is not None
         process = alone.process
         alone.stop()
