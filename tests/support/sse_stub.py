@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -169,7 +170,9 @@ class SseStub:
         tokenize: bool = True,
         counts: bool = True,
         models: tuple[str, ...] = (STUB_MODEL,),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self.scripts: dict[str, Script] = {DEFAULT: good, **(scripts or {})}
         self.served: list[Served] = []
         self.in_flight = 0
@@ -182,7 +185,7 @@ class SseStub:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, backlog=2048)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, backlog=2048, ssl=self._tls)
         return self
 
     async def __aexit__(
@@ -203,7 +206,7 @@ class SseStub:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def stage(self) -> dict[int, Served]:
         """What was served of stages, by number in the schedule."""

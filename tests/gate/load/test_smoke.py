@@ -1,0 +1,165 @@
+"""The first requests: what is there, or a sentence about what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sre.errors import ConfigError, MalformedResponse, Rejected, Unreachable
+from sre.gate.records import Cause
+from tests.conftest import require_binary
+from tests.gate.load.conftest import generator, plan, unwatched
+from tests.support.engines import running_sim
+from tests.support.sse_stub import Exchange, SseStub, good
+
+pytestmark = pytest.mark.integration
+
+
+async def test_what_the_simulated_engine_is_and_a_stage_on_it(tmp_path: Path) -> None:
+    with running_sim(tmp_path / "sim.log", "--time-scale", "4") as engine:
+        for api in ("completions", "chat"):
+            async with generator(engine.url + "/v1/", model=None, api=api) as load:
+                smoke = await load.smoke()
+                assert (smoke.ok, smoke.detail) == (True, "")
+                assert (smoke.model, smoke.streaming, smoke.usage_reported) == ("tiny", True, True)
+                assert smoke.prompt_sizing == "tokenize"
+                assert smoke.server.startswith("vllm 0.")
+                assert smoke.max_model_len is not None
+                result = await load.run(plan(rate=30, seconds=0.5), watch=unwatched, drain_seconds=10)
+            assert {one.cause for one in result.records} == {Cause.OK}, result.records[0].detail
+            for record in result.records:
+                assert record.prompt_tokens == pytest.approx(40, abs=2)
+                assert record.output_tokens == 4
+                assert not record.cached_tokens
+
+
+@pytest.mark.parametrize(
+    ("tokenize", "counts", "method"), [(True, True, "tokenize"), (False, True, "usage"), (False, False, "chars")]
+)
+async def test_prompts_are_sized_by_what_the_server_counts(tokenize: bool, counts: bool, method: str) -> None:
+    async with SseStub(tokenize=tokenize, counts=counts) as stub, generator(stub.url) as load:
+        assert (await load.smoke()).prompt_sizing == method
+        await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
+        words = {len(one.body["prompt"].split()) for one in stub.stage().values()}
+    if method != "chars":
+        assert words == {40}
+
+
+async def test_a_model_is_found_and_a_wrong_one_is_named() -> None:
+    async with SseStub(models=("a", "b")) as stub:
+        async with generator(stub.url, model=None) as load:
+            assert (await load.smoke()).model == "a"
+            assert load.model == "a"
+        async with generator(stub.url, model="c") as load:
+            with pytest.raises(Rejected, match=r"serves no model c; it serves a, b"):
+                await load.smoke()
+            with pytest.raises(Rejected):
+                await load.run(plan(), watch=unwatched, drain_seconds=1)
+
+
+async def test_nobody_there_names_the_address(free_port: Callable[[], int]) -> None:
+    port = free_port()
+    async with generator(f"http://user:secret@127.0.0.1:{port}") as load:
+        with pytest.raises(Unreachable, match=rf"http://127\.0\.0\.1:{port}: no connection") as caught:
+            await load.smoke()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["not a url", "ftp://host", "http://", "host:80"])
+async def test_no_url_is_a_wrong_setting(url: str) -> None:
+    async with generator(url) as load:
+        with pytest.raises(ConfigError, match=r"gate\.target\.url"):
+            await load.smoke()
+
+
+async def answering(raw: bytes) -> asyncio.Server:
+    """A server that says ``raw`` to whoever connects."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(raw)
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "error", "words"),
+    [
+        (b"HTTP/1.1 401 x\r\nContent-Length: 0\r\n\r\n", Rejected, "API key"),
+        (b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", Rejected, "HTTP 404 for /v1/models"),
+        (b"HTTP/1.1 200 x\r\nContent-Length: 6\r\n\r\n<html>", MalformedResponse, "no list of models"),
+        (b'HTTP/1.1 200 x\r\nContent-Length: 11\r\n\r\n{"data":[]}', Rejected, "serves no model"),
+        (b"SSH-2.0\r\n", MalformedResponse, "no HTTP server"),
+        (b"", Unreachable, "connection broke"),
+    ],
+)
+async def test_what_is_no_such_server_is_said(raw: bytes, error: type[Exception], words: str) -> None:
+    server = await answering(raw)
+    async with server, generator(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model=None) as load:
+        with pytest.raises(error, match=words):
+            await load.smoke()
+
+
+async def test_a_stream_that_is_broken_is_no_pass() -> None:
+    async def no_done(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.words(8)
+        await exchange.end()
+
+    async with SseStub({"default": no_done}) as stub, generator(stub.url) as load:
+        smoke = await load.smoke()
+    assert not smoke.ok
+    assert not smoke.streaming
+    assert "truncated" in smoke.detail
+
+
+async def test_a_server_that_knows_no_stream_options_is_asked_without() -> None:
+    async def picky(exchange: Exchange) -> None:
+        if "stream_options" in exchange.served.body:
+            await exchange.whole(400, {"error": {"message": "Unknown field: stream_options"}})
+        else:
+            await good(exchange)
+
+    async with SseStub({"default": picky}) as stub, generator(stub.url) as load:
+        assert (await load.smoke()).ok
+        result = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
+    assert {one.cause for one in result.records} == {Cause.OK}
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """(certificate, key) for 127.0.0.1, signed by itself."""
+    openssl = require_binary("openssl", "on Debian: apt-get install openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
+         "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+async def test_tls_trusts_only_what_it_is_told_to(certificate: tuple[Path, Path]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    async with SseStub(tls=context) as stub:
+        async with generator(stub.url) as load:
+            with pytest.raises(Unreachable, match=r"not trusted.*tls_ca_file"):
+                await load.smoke()
+        async with generator(stub.url, ca_file=str(certificate[0])) as load:
+            assert (await load.smoke()).ok
+            result = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
+            assert {one.cause for one in result.records} == {Cause.OK}
+        async with generator(stub.url.replace("https", "http")) as load:
+            with pytest.raises((Unreachable, MalformedResponse)):
+                await load.smoke()
+        async with generator(stub.url, ca_file="none.pem") as load:
+            with pytest.raises(ConfigError, match=r"tls_ca_file.*No such file"):
+                await load.smoke()
