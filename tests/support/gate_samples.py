@@ -205,7 +205,8 @@ def rich(*, name: str = "tiny", interrupted: str = "the server went away in run 
         bottleneck=Attribution(
             Resource.ENGINE_BUSY, True, 718.75,
             (Demand(Resource.ENGINE_BUSY, 1 / 700, 700, 0.03, "vllm:iteration_tokens_total"),
-             Demand(Resource.NETWORK, 1 / 90_000, 90_000, 0.001, "lo bytes")),
+             Demand(Resource.STORAGE, 1e-7, math.inf, 0.9, "host disk", why="does not follow", counts=False),
+             Demand(Resource.NETWORK, 1 / 90_000, 90_000, 0.001, "lo bytes", 0, 0.011, "1000qps", 8e6, "bit/s", 1e9)),
             (Limit(Resource.KV_CACHE, 0.991, "1000qps", "vllm:kv_cache_usage_perc"),),
             127.5, True, ("compute: the engine exports no estimate of FLOPs",),
             "the engine's steps bind: 1/D is 700/s, the knee 719/s",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sre.gate.bottleneck import Demand
 from sre.gate.report import figures
 from sre.gate.result import GateResult, StageResult
 from sre.gate.self_checks import Check
@@ -293,12 +294,12 @@ def bottleneck(result: GateResult) -> Section:
     if found.demands:
         demands = tuple(
             (demand.resource.value, figures.seconds(demand.seconds_per_request), figures.number(demand.ceiling_rps),
-             figures.percent(demand.fit_error_ratio), demand.source)
-            for demand in sorted(found.demands, key=lambda demand: demand.ceiling_rps)
+             figures.percent(demand.fit_error_ratio), _highest(demand), demand.source,
+             "yes" if demand.counts else f"no: {demand.why}")
+            for demand in sorted(found.demands, key=lambda demand: (not demand.counts, demand.ceiling_rps))
         )  # fmt: skip
-        tables.append(
-            Table(("Resource", "Demand per request", "Ceiling/s", "Misfit", "Rests on"), demands, frozenset({1, 2, 3}))
-        )
+        heading = ("Resource", "Demand per request", "Ceiling/s", "Misfit", "Highest use", "Rests on", "May bind")
+        tables.append(Table(heading, demands, frozenset({1, 2, 3, 4})))
     if found.limits:
         rows = tuple(
             (limit.resource.value, figures.percent(limit.highest), limit.stage, limit.source) for limit in found.limits
@@ -306,6 +307,14 @@ def bottleneck(result: GateResult) -> Section:
         tables.append(Table(("Limit reached", "Highest", "Stage", "Rests on"), rows, frozenset({1})))
     unseen = (f"Not seen: {'; '.join(found.unseen)}.",) if found.unseen else ()
     return Section("bottleneck", "Bottleneck", (said.strip(), client, *unseen), tuple(tables))
+
+
+def _highest(demand: Demand) -> str:
+    """``91 % (812 of 3,500 MB/s)``"""
+    share = figures.percent(demand.highest) if demand.highest else figures.NOTHING
+    if demand.amount is None or demand.capacity is None:
+        return share
+    return f"{share} ({figures.number(demand.amount)} of {figures.number(demand.capacity)} {demand.unit})"
 
 
 def latency_budget(result: GateResult) -> Section:
