@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.notify import has_state, no_state
 from sre.errors import ExitCode, Refused, StateError
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def analyze() -> None:
 @output_option
 @pass_app
 def list_incidents(app: App, only_open: bool, output: str) -> int:
-    """List incidents, newest first: open, escalated (nobody acknowledged it), acknowledged or resolved."""
+    """
+    List incidents, newest first: open, escalated (nobody acknowledged it), acknowledged or resolved. Before the guard
+    first ran there are none: exit 0, and that is said.
+    """
     from sre.incidents.report import moment
     from sre.incidents.standing import standings
 
@@ -70,6 +74,8 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
     app.emit(output, data, "\n".join(lines) if lines else "no incidents")
     for problem in problems:
         app.note(problem)
+    if not problems and not has_state(app):
+        app.note(no_state(app))
     return ExitCode.OK
 
 
@@ -109,6 +115,9 @@ def _acknowledge(app: App, incident_id: str, by: str, note: str) -> dict[str, An
     from sre.notify.escalation import told_of_acknowledgement
     from sre.watchdog.processes import boot_id
 
+    if not has_state(app):
+        app.note(no_state(app))
+        return {"outcome": "unknown"}
     told = told_of_acknowledgement(app.settings().notify.channels)
     with OutboxDesk.open(app.paths().guard_db, clock=SystemClock(), boot_id=boot_id()) as desk:
         return acknowledgement_json(desk.acknowledge(incident_id, by=by, note=note, tell=told))

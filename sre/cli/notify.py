@@ -134,11 +134,16 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
     """
     List unsent messages. Exit 3 if one is dead: given up, nobody was told.
 
-    A message that waits for its channel's limit, for the end of quiet hours or for a digest says so.
+    A message that waits for its channel's limit, for the end of quiet hours or for a digest says so. Before the guard
+    first ran there are none: exit 0, and that is said.
     """
     from sre.actions.records import OutboxState
     from sre.incidents.report import notification_json
 
+    if not has_state(app):
+        app.emit(output, [], lambda: _table(()))
+        app.note(no_state(app))
+        return ExitCode.OK
     unfinished = (OutboxState.HELD, OutboxState.PENDING, OutboxState.SENDING, OutboxState.DEAD)
     with _reader(app) as store:
         states = None if everything or digest or incident else unfinished
@@ -157,13 +162,15 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
 @output_option
 @pass_app
 def show(app: App, message_id: int, output: str) -> int:
-    """Show one message with its text and what its provider said."""
+    """Show one message with its text and what its provider said. Exit 3 if there is no such message."""
     from sre.incidents.report import notification_json
     from sre.notify.envelope import message_to_json
     from sre.notify.forms import long_text
 
-    with _reader(app) as store:
-        row = store.outbox_row(message_id)
+    row = None
+    if has_state(app):
+        with _reader(app) as store:
+            row = store.outbox_row(message_id)
     if row is None:
         raise Refused(f"outbox: no message {message_id}; see sre notify outbox list --all")
     data = {
@@ -193,7 +200,10 @@ def _one_or_all_dead(command: Callable[..., int]) -> Callable[..., int]:
 @_one_or_all_dead
 @pass_app
 def retry(app: App, message_id: int | None, all_dead: bool, channel: str | None, dry_run: bool) -> int:
-    """Send a waiting or dead message now, with all its tries again; quiet hours and storms do not hold it."""
+    """
+    Send a waiting or dead message now, with all its tries again; quiet hours and storms do not hold it. Exit 3 if
+    there is no such message, or if it is finished or under way.
+    """
     return _change(app, message_id, "retry", all_dead=all_dead, channel=channel, dry_run=dry_run)
 
 
@@ -201,7 +211,10 @@ def retry(app: App, message_id: int | None, all_dead: bool, channel: str | None,
 @_one_or_all_dead
 @pass_app
 def drop(app: App, message_id: int | None, all_dead: bool, channel: str | None, dry_run: bool) -> int:
-    """Give a waiting or dead message up for good; it stays on record."""
+    """
+    Give a waiting or dead message up for good; it stays on record. Exit 3 if there is no such message, or if it is
+    finished or under way.
+    """
     return _change(app, message_id, "drop", all_dead=all_dead, channel=channel, dry_run=dry_run)
 
 
@@ -213,6 +226,11 @@ def _change(app: App, message_id: int | None, verb: str, *, all_dead: bool, chan
 
     if (message_id is None) is not all_dead or (channel is not None and not all_dead):
         raise click.UsageError("give either a message's id, or --all-dead (with --channel or without)")
+    if not has_state(app):
+        app.note(no_state(app))
+        if message_id is None:
+            return ExitCode.OK
+        raise Refused(f"outbox: message {message_id}: there is no such message")
     changeable = (OutboxState.HELD, OutboxState.PENDING, OutboxState.DEAD)
     with _desk(app) as desk:
         if message_id is None:
@@ -375,6 +393,18 @@ def _standing(row: OutboxRow) -> str:
     if row.fallback_of is not None:
         notes.append(f"in place of message {row.fallback_of}")
     return "; ".join(filter(None, notes))
+
+
+def has_state(app: App) -> bool:
+    """Whether the guard of this stack ever ran. Raises StateError where its state was lost."""
+    from sre.adapters.store import StoreReader
+
+    return StoreReader.is_there(app.paths().guard_db)
+
+
+def no_state(app: App) -> str:
+    """Return what is said where there is no state yet."""
+    return f"no state yet in {app.paths().root}: the guard has not run; start it with sre up"
 
 
 def _reader(app: App) -> StoreReader:

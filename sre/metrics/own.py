@@ -357,7 +357,7 @@ INCIDENTS_UNACKNOWLEDGED = _own(
 INCIDENTS = _own("sre_incidents_total", Kind.COUNTER, "Incidents opened.", (REASON,))
 DELIVERIES = _own(
     "sre_notification_deliveries_total", Kind.COUNTER,
-    "Delivery tries: delivered, failed, rejected (refused, also where that may pass), unknown (cut off).", (CHANNEL, OUTCOME),
+    "Delivery tries: delivered, failed, rejected (refused), unknown (cut off).", (CHANNEL, OUTCOME),
 )  # fmt: skip
 OUTBOX_MESSAGES = _own("sre_outbox_messages", Kind.GAUGE, "Messages in the outbox: pending, dead.", (CHANNEL, STATE))
 OUTBOX_OLDEST_SECONDS = _own(

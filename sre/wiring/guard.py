@@ -277,10 +277,13 @@ async def _build(
     sender = AppriseSender(environ)
     if root.notify.channels:
         await stack.enter_async_context(sender)
-    delivery = Delivery(outbox, root.notify, clock, sender, rng=random.Random(), render=render)
-    hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
     numbers = Numbers()
     metrics = Metrics(numbers, host_watch(clock), tick_seconds=root.guard.tick_seconds)
+    delivery = Delivery(
+        outbox, root.notify, clock, sender, rng=random.Random(), render=render,
+        count_failure=functools.partial(metrics.failed, "outbox"),
+    )  # fmt: skip
+    hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
     guard = Guard(
         observer=Observer(engine_configs(root), gateway, telemetry, supervisor, gpu, clock),
         gateway=gateway,

@@ -123,10 +123,12 @@ def test_what_is_over_or_unknown_is_said(hang: StatePaths, capsys: pytest.Captur
 def test_a_stack_that_never_ran_has_nothing_to_acknowledge(
     paths: StatePaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sre(paths, "incident", "ack", ID) == 1
-    assert "not there; the guard has not run yet" in capsys.readouterr().err
+    never = f"no state yet in {paths.root}: the guard has not run; start it with sre up\n"
+    assert sre(paths, "incident", "ack", ID) == 3
+    assert capsys.readouterr().err == f"{never}sre: incident: nobody was told of '{ID}'; see sre incident list\n"
     assert sre(paths, "incident", "list") == 0
-    assert capsys.readouterr().out == "no incidents\n"
+    assert capsys.readouterr() == ("no incidents\n", never)
+    assert sre(paths, "incident", "show", ID) == 3
 
 
 def test_an_incident_without_a_folder_is_shown_from_what_was_told(

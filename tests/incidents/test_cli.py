@@ -187,8 +187,24 @@ def test_outbox(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_outbox_of_a_stack_that_never_ran(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sre(paths, "notify", "outbox", "list") == 1
-    assert "not there; the guard has not run yet: start it with sre up" in capsys.readouterr().err
+    never = f"no state yet in {paths.root}: the guard has not run; start it with sre up\n"
+    assert sre(paths, "notify", "outbox", "list") == 0
+    assert capsys.readouterr() == ("no messages\n", never)
+    assert sre(paths, "notify", "outbox", "list", "-o", "json") == 0
+    assert capsys.readouterr() == ("[]\n", never)
+    assert sre(paths, "notify", "outbox", "retry", "--all-dead") == 0
+    assert capsys.readouterr() == ("", never)
+    for verb in ("show", "retry", "drop"):
+        assert sre(paths, "notify", "outbox", verb, "1") == 3
+        assert "message 1" in capsys.readouterr().err
+    assert not paths.guard_db.exists()
+
+
+def test_a_lost_state_is_no_empty_list(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    paths.guard_db.with_name(paths.guard_db.name + "-wal").write_bytes(b"x")
+    for words in (["notify", "outbox", "list"], ["notify", "outbox", "retry", "1"], ["incident", "ack", ID]):
+        assert sre(paths, *words) == 1
+        assert "corrupt" in capsys.readouterr().err
 
 
 def old_name(function: str, *argv: str, state_dir: Path) -> subprocess.CompletedProcess[str]:

@@ -337,3 +337,49 @@ def test_a_long_answer_of_a_provider_is_cut(store: GuardStore) -> None:
     said = dict(told.message.facts)[facts.INSTEAD_OF]
     assert len(said) < 220
     assert "\n" not in said
+
+
+def test_an_incident_that_no_file_takes_stops_no_other_escalation(store: GuardStore, clock: ManualClock) -> None:
+    store.commit(state=None, outbox=[post(incident=f"i{n}") for n in range(3)])
+    with store._transaction() as connection:
+        connection.execute("UPDATE incident SET payload = replace(payload, 'engine', '\\ud800') WHERE id = 'i1'")
+    clock.advance(900)
+    assert store.escalate(ESCALATION) == 3
+    assert len(levels(store)) == 6
+    told = {row.message.incident_id: row.message.reason for row in store.outbox() if row.channel == "boss"}
+    assert told == {"i0": "hang", "i1": "unreadable", "i2": "hang"}
+
+
+def test_a_damaged_end_is_an_end(store: GuardStore) -> None:
+    store.commit(state=None, outbox=[post(incident="i")])
+    send(store)
+    store.commit(state=None, outbox=[post(incident="i", event="resolve")])
+    with store._transaction() as connection:
+        connection.execute("UPDATE outbox SET payload = '{' WHERE event = 'resolve'")
+    assert [row.message.event for row in send(store)] == ["resolve"]
+
+
+def test_a_damaged_row_within_a_digest_keeps_no_digest_back(store: GuardStore) -> None:
+    store.commit(state=None, outbox=[post(incident=f"i{n}") for n in range(9)])
+    with store._transaction() as connection:
+        connection.execute("UPDATE outbox SET payload = '{' WHERE incident_id = 'i5'")
+    digest = send(store)[-1]
+    assert digest.is_digest
+    with store._transaction() as connection:
+        connection.execute("UPDATE outbox SET payload = '{' WHERE is_digest")
+    store.commit(state=None, outbox=[post(incident=f"i{n}", event="resolve") for n in range(9)])
+    assert send(store)[-1].message.incident_id == digest.message.incident_id
+
+
+def test_what_waits_for_a_removed_channel_and_nobody_heard_goes_to_who_hears_such(store: GuardStore) -> None:
+    store.commit(state=None, outbox=[post("gone", incident=f"i{n}") for n in range(9)])
+    for _ in range(3):
+        take(store, channel="gone")
+    store.commit(
+        state=None, outbox=[ticket("gone", incident="t"), post("gone", incident="both"), post(incident="both")]
+    )
+    assert store.strand(["mail", "sms"], {"page": ["mail", "sms"], "ticket": ["mail"]}) == 11
+    assert store.strand(["mail", "sms"]) == 0
+    calm = type(STORM)()
+    assert len(send(store, calm, "sms")) == 9
+    assert sorted(r.message.incident_id for r in send(store, calm)) == ["both", *(f"i{n}" for n in range(9)), "t"]

@@ -53,6 +53,11 @@ class StoreReader:
             raise StateError(f"guard state {path}: not there; the guard has not run yet: start it with sre up")
         return StoreReader(path, schema.connect(path, readonly=True), clock, boot_id)
 
+    @staticmethod
+    def is_there(path: Path) -> bool:
+        """Whether a guard has written there yet. Raises StateError for what shows that a state was lost."""
+        return schema.refuse_damage(path)
+
     def __enter__(self) -> Self:
         return self
 
