@@ -31,6 +31,11 @@ class SseParser:
         self._skip_line_feed = False
         self._started = False
 
+    @property
+    def between_events(self) -> bool:
+        """Nothing of an event that has not ended is held: what comes next begins one."""
+        return self._started and not (self._rest or self._data or self._name or self._skip_line_feed)
+
     def feed(self, chunk: bytes) -> list[Event]:
         """
         Return the events that end in ``chunk``.
@@ -40,10 +45,6 @@ class SseParser:
         """
         if not chunk:
             return []
-        if self._started and not (self._rest or self._data or self._name or self._skip_line_feed):
-            plain = _plain_events(chunk)
-            if plain is not None:
-                return plain
         if self._skip_line_feed:
             self._skip_line_feed = False
             if chunk[0] == 10:
@@ -102,20 +103,3 @@ class SseParser:
         if self._data:
             events.append((self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
         self._data, self._name, self._size = [], b"", 0
-
-
-def _plain_events(chunk: bytes) -> list[Event] | None:
-    """
-    Return the events of bytes in the form that nearly all have: whole events, each one ``data: `` line.
-
-    None: it is not that form, and the parser proper must read it. A client has 20,000 of these to read each second.
-    """
-    if chunk[-2:] != b"\n\n" or b"\r" in chunk:
-        return None
-    blocks = chunk[:-2].split(b"\n\n")
-    if len(blocks) != chunk.count(b"data: ") or chunk.count(b"\n") != 2 * len(blocks):
-        return None
-    for block in blocks:
-        if block[:6] != b"data: ":
-            return None
-    return [(b"", block[6:]) for block in blocks]

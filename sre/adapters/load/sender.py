@@ -12,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from sre.adapters.load.bodies import Bodies
-from sre.adapters.load.session import Body
+from sre.adapters.load.session import Arrivals, Body, read_body
 from sre.adapters.load.wire import News, Row, StageOrder, row_of
 from sre.gate.answer import Answer
 from sre.gate.ending import Ending, of_answer, of_status, short
@@ -178,23 +178,17 @@ class Sender:
         headers.update(flight.planned.request_class.headers)
         body = Body(self._bodies.body(flight.planned), record)
         async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-            record.head_at = time.monotonic()
+            connection = response.connection
+            arrived = connection.protocol if connection is not None else None
+            record.head_at = arrived.arrived_at if isinstance(arrived, Arrivals) else time.monotonic()
             record.status = response.status
-            content = response.content
             if response.status != 200:
                 text = await _beginning(response)
                 return of_status(response.status, response.headers.get(REASON_HEADER), text)
             flight.content_type = response.headers.get("Content-Type", "")
             cut = None
             try:
-                while True:
-                    data = await content.readany()
-                    at = time.monotonic()
-                    if not data:
-                        if content.at_eof():
-                            break
-                        continue
-                    answer.feed(data, at)
+                await read_body(response, answer.feed)
             except (aiohttp.ClientError, OSError) as error:
                 cut = f"the connection broke: {str(error) or type(error).__name__}"
             answer.end(time.monotonic())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import operator
 import pickle
 import struct
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from sre.gate.stages import StagePlan
 
 _LENGTH = struct.Struct("!I")
 _FIELDS = tuple(item.name for item in dataclasses.fields(RequestRecord))
+_VALUES = operator.attrgetter(*_FIELDS)
 _OUTCOME, _CAUSE = _FIELDS.index("outcome"), _FIELDS.index("cause")
 _OUTCOMES = {one.value: one for one in Outcome}
 _CAUSES = {one.value: one for one in Cause}
@@ -129,7 +131,7 @@ class News:
 
 
 def row_of(record: RequestRecord) -> Row:
-    values = [getattr(record, name) for name in _FIELDS]
+    values = list(_VALUES(record))
     values[_OUTCOME], values[_CAUSE] = record.outcome.value, record.cause.value
     return tuple(values)
 

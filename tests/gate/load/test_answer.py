@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sre.gate import answer as answer_module
-from sre.gate.answer import Answer
+from sre.gate.answer import PLAIN_TOKEN, Answer
 from sre.gate.ending import MOST_DETAIL, Ending, of_answer, of_status
 from sre.gate.records import Cause, Outcome
 from tests.support.sse_stub import content_document, event_bytes
@@ -165,8 +164,8 @@ def test_chunks_known_by_their_form_say_what_json_says(
     words: str, model: str, chat: bool, finish: str | None, tail: dict[str, Any]
 ) -> None:
     raw = vllm_chunk(words, model, chat=chat, finish=finish, tail=tail)
-    quick = read(b"data: " + raw + b"\n\n", DONE)
-    slow = read(b"data: " + raw.replace(b'"id"', b' "id"', 1) + b"\n\n", DONE)
+    quick = read(text(" a"), b"data: " + raw + b"\n\n", DONE)
+    slow = read(text(" a"), b"data: " + raw.replace(b'"id"', b' "id"', 1) + b"\n\n", DONE)
     for name in ("chunks", "first_content_at", "first_event_at", "error", "malformed", "output_tokens", "finished"):
         assert getattr(quick, name) == getattr(slow, name), name
 
@@ -175,8 +174,9 @@ def test_the_usual_chunk_is_known_by_its_form() -> None:
     """Else the quick way is never taken, and nobody would notice."""
     for chat in (False, True):
         raw = vllm_chunk(' a "b"', "m", chat=chat, finish=None, tail={})
-        assert answer_module._PLAIN_TOKEN.fullmatch(raw)
-    assert not answer_module._PLAIN_TOKEN.fullmatch(vllm_chunk("", "m", chat=False, finish=None, tail={}))
+        assert PLAIN_TOKEN.fullmatch(b"data: " + raw + b"\n\n")
+    empty = vllm_chunk("", "m", chat=False, finish=None, tail={})
+    assert not PLAIN_TOKEN.fullmatch(b"data: " + empty + b"\n\n")
 
 
 @pytest.mark.parametrize(
