@@ -52,7 +52,7 @@ def distribution(values: Sequence[float]) -> Distribution:
 
 
 def stage(
-    rate: float, run: int, *, seconds: float = 30, capacity: float = 700, kind: StageKind = StageKind.STAIRCASE,
+    rate: float, run: int, *, seconds: float = 6, capacity: float = 700, kind: StageKind = StageKind.STAIRCASE,
     side: str = "candidate", arm: str = "",
 ) -> StageResult:  # fmt: skip
     """What an M/M/1-like server of ``capacity`` would show at ``rate``; every number from a seed."""
@@ -80,7 +80,7 @@ def stage(
     level = rate * 0.32
     growth = max(rate - capacity, 0)
     curve = tuple((t / 4, int(level + growth * t / 4 + draw.gauss(0, level**0.5))) for t in range(int(seconds * 4)))
-    thin = tuple(sorted(ttft)[:: max(1, planned // 400)])
+    thin = tuple(sorted(ttft)[:: max(1, planned // 150)])
     done = min(rate, capacity) * (1 + draw.gauss(0, 0.002))
     summary = StageSummary(
         planned=planned, sent=planned, ok=planned - failed, failed=failed, cancelled=0, shed=0, offered_rps=rate,
@@ -110,7 +110,7 @@ def stage(
 
 
 def skipped(rate: float, run: int) -> StageResult:
-    plan = StagePlan(f"{rate:g}qps", StageKind.STAIRCASE, rate, 30, (SHORT,), 1, run=run)
+    plan = StagePlan(f"{rate:g}qps", StageKind.STAIRCASE, rate, 6, (SHORT,), 1, run=run)
     return StageResult(plan, None, None, skipped="500qps was given up: <error_share>")
 
 

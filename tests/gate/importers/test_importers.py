@@ -173,8 +173,9 @@ def test_aiperf_as_it_was_recorded() -> None:
     assert found.notes == ("file: 4 requests of the warm-up are left out",)
     load = found.stages[0].load
     assert load.plan.name == "20qps"
-    raw = next(line for line in map(json.loads, AIPERF.splitlines()) if line["metadata"]["benchmark_phase"] == "profiling"
-               and "error" not in line)  # fmt: skip
+    lines = [json.loads(line) for line in AIPERF.splitlines()]
+    measured = [line for line in lines if line["metadata"]["benchmark_phase"] == "profiling"]
+    raw = next(line for line in measured if "error" not in line)
     due = raw["metadata"]["credit_issued_ns"]
     first = load.records[0]
     lag = (raw["metadata"]["request_start_ns"] - due) / 1e9

@@ -28,6 +28,8 @@ VALID = Draft202012Validator(schema.schema())
 def strategy(hint: Any) -> st.SearchStrategy[Any]:
     """Any value that a field's type hint allows, NaN aside: it does not equal itself."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint == tuple[tuple[str, str], ...]:  # headers and fingerprints; a header named "token" would not come back
+        return st.lists(st.tuples(st.sampled_from(["x-priority", "Äa"]), st.text(max_size=8)), max_size=2).map(tuple)
     if origin in (Union, types.UnionType):
         return st.one_of(*(st.none() if each is types.NoneType else strategy(each) for each in arguments))
     if origin is tuple and arguments[-1] is not Ellipsis:
