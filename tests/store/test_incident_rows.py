@@ -178,6 +178,27 @@ def test_it_ends_with_an_answer(store: GuardStore, clock: ManualClock, end: str)
     assert states["boss"] is OutboxState.SUPERSEDED, "what was queued is not sent any more"
 
 
+@pytest.mark.parametrize("outcome", ["failed", "vanished", "restarted"])
+def test_what_was_under_way_when_somebody_answered_is_not_repeated(
+    open_store: Opener, clock: ManualClock, outcome: str
+) -> None:
+    store = open_store()
+    store.commit(state=None, outbox=[post(incident="i")])
+    clock.advance(900)
+    store.escalate(ESCALATION)
+    row = take(store, channel="boss")
+    assert row is not None
+    store.acknowledge("i", by="alice")
+    if outcome == "failed":
+        store.mark_failed(row.id, owner="me", error="451", retry_after_seconds=5)
+    elif outcome == "restarted":
+        store.close()
+        store = open_store()
+    clock.advance(31)
+    assert send(store, channel="boss") == []
+    assert store.outbox_row(row.id).state is OutboxState.SUPERSEDED  # type: ignore[union-attr]
+
+
 def test_a_ticket_that_becomes_a_page_waits_from_then_on(store: GuardStore, clock: ManualClock) -> None:
     store.commit(state=None, outbox=[ticket(incident="i")])
     clock.advance(1e5)

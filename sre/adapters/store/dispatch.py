@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from sre.actions.records import OutboxRow
 from sre.adapters.store import digests
 from sre.adapters.store.moment import Now
-from sre.adapters.store.outbox import fold, resolved_opener
+from sre.adapters.store.outbox import unneeded
 from sre.adapters.store.rows import COLUMNS, as_row
 from sre.notify.policy import (
     ALL_RANKS,
@@ -230,9 +230,7 @@ def take(view: View, dispatch: Dispatch) -> Taken:
         if chosen.oldest_seconds > dispatch.max_age_seconds:
             _give_up_old(view, dispatch)
             chosen = choose(view, dispatch)
-        while chosen.row is not None and resolved_opener(connection, chosen.row):
-            # Its incident was resolved while a sender had it that never told how that ended.
-            fold(connection, chosen.row.message.incident_id, now)
+        while chosen.row is not None and unneeded(connection, chosen.row, now):
             chosen = choose(view, dispatch)
         if chosen.plan.take is not Take.DIGEST or chosen.row is not None:
             if chosen.row is not None and chosen.plan.take is Take.LAST:

@@ -119,7 +119,21 @@ def fold(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
     return len(rows)
 
 
-def resolved_opener(connection: sqlite3.Connection, row: OutboxRow) -> bool:
+def unneeded(connection: sqlite3.Connection, row: OutboxRow, now: Now) -> bool:
+    """
+    Supersede ``row`` if nobody needs it any more, and return whether that is so: its incident was resolved or
+    acknowledged while a sender had it that never told how that ended, or that failed.
+    """
+    name = row.message.incident_id
+    if _resolved_opener(connection, row):
+        return fold(connection, name, now) > 0
+    if row.message.event != "escalate" or row.level <= FIRST_LEVEL:
+        return False
+    found = incidents.one(connection, name)
+    return found is not None and found.acknowledged_wall is not None and hush(connection, name, now) > 0
+
+
+def _resolved_opener(connection: sqlite3.Connection, row: OutboxRow) -> bool:
     """Whether ``row`` opens an incident on a channel that has its "resolve" message too: ``fold`` takes it."""
     if row.message.event not in ("open", "escalate", "acknowledge", "digest"):
         return False
@@ -203,12 +217,13 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def hush(connection: sqlite3.Connection, incident_id: str) -> int:
+def hush(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
     """Somebody acknowledged it: supersede what was queued because nobody did. Inside a transaction."""
     return connection.execute(
-        "UPDATE outbox SET state = 'superseded', last_error = 'acknowledged' WHERE incident_id = ?"
-        " AND event = 'escalate' AND level > ? AND state IN ('held', 'pending')",
-        (incident_id, FIRST_LEVEL),
+        "UPDATE outbox SET state = 'superseded', last_error = 'acknowledged', lease_owner = NULL WHERE incident_id = ?"
+        " AND event = 'escalate' AND level > ? AND (state IN ('held', 'pending')"
+        "  OR (state = 'sending' AND (boot_id != ? OR due_at <= ?)))",
+        (incident_id, FIRST_LEVEL, now.boot_id, now.monotonic),
     ).rowcount
 
 

@@ -104,7 +104,7 @@ class Writing(StoreReader):
                 now = self._now()
                 one = incident_table.acknowledge(connection, part, by=by, note=note, now=now)
                 for name in one.incidents:
-                    outbox_table.hush(connection, name)
+                    outbox_table.hush(connection, name, now)
                 if one.incidents and not done:
                     self._tell_acknowledged(connection, incident_id, len(names), by=by, note=note, via=via, tell=tell)
             done += one.incidents
