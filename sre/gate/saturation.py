@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sre.gate.records import Cause, RequestRecord
-from sre.gate.stages import InFlightSample, StageLoad
+from sre.gate.stages import Arrivals, InFlightSample, StageLoad
 
 SAMPLES = 40
 """Of the in-flight curve: the standard error below is calibrated on so many (more of them, correlated, shrink it)."""
@@ -119,10 +119,26 @@ def judge(load: StageLoad, slope: Slope | None = None) -> Saturation:
 def _grows(load: StageLoad, slope: Slope) -> str:
     growth = slope.per_second * slope.seconds
     limit = max(LEVEL_FACTOR * math.sqrt(slope.level), REQUESTS_SHARE * load.planned)
+    if growth - _excess(load) <= limit:
+        return ""
     # An exact line has no error at all: dividing by it would be no evidence less.
     if growth > limit and slope.per_second > SLOPE_OVER_ERROR * slope.error:
         return f"in flight grew by {growth:.0f} in {slope.seconds:.1f} s ({slope.per_second:.1f}/s)"
     return ""
+
+
+def _excess(load: StageLoad) -> float:
+    """
+    By how many more arrivals than at its rate chance filled the window of the slope: a queue that they explain says
+    nothing about the rate. 0 where there were fewer, or where arrivals are not left to chance.
+    """
+    if load.plan.arrivals is not Arrivals.POISSON:
+        return 0.0
+    end = min(load.schedule_ended_at, load.stopped_at)
+    start = load.started_at + (1 - WINDOW_SHARE) * (end - load.started_at)
+    arrived = sum(1 for record in load.records if start <= record.intended_at < end)
+    rate = load.plan.rate_rps * (1 + sum(kind.share for kind in load.plan.extra_classes))
+    return max(0.0, arrived - rate * (end - start))
 
 
 def _answered(load: StageLoad) -> str | None:

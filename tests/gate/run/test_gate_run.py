@@ -135,9 +135,9 @@ async def test_a_full_disk_ends_the_run_whatever_write_it_hits(full_after: int) 
     ended = await scene.run()
     writes = 1 + 6 * 2 + 1 + 3
     if full_after >= writes:
-        assert ended.unwritten == ""
+        assert ended.broken == ""
         return
-    assert "No space left" in ended.unwritten
+    assert "No space left" in ended.broken
     assert ended.exit_code(inconclusive_passes=True) is ExitCode.COULD_NOT_RUN
     assert "No space left" in ended.result.interrupted
     assert ended.result.verdict.verdict is not Verdict.PASS
