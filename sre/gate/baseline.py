@@ -246,10 +246,9 @@ def loads(text: str, where: str) -> Baseline:
     """Read a file's text. Raises StateError, see ``from_document``."""
     try:
         document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StateError(
-            f"{where}: is not JSON ({type(error).__name__}); restore it, or accept a new baseline"
-        ) from None
+    except (ValueError, RecursionError):
+        problem = "is not JSON: damaged, or cut off; restore the file, or accept a new baseline"
+        raise StateError(f"{where}: {problem}") from None
     return from_document(document, where)
 
 

@@ -204,7 +204,9 @@ def collect(runs: Sequence[MeasuredRun], cell: Cell) -> CellValues:
             known = ", ".join(one.name for one in run.stages) or "none"
             missing = missing or f"run {run.number} has no stage {cell.stage}; its stages: {known}"
             continue
-        lag, shed = max(lag, stage.lag_p99_seconds), shed + stage.shed
+        # A lag that is no number is not a small one.
+        lag = max(lag, math.inf if math.isnan(stage.lag_p99_seconds) else stage.lag_p99_seconds)
+        shed += stage.shed
         checks += stage.failed_checks
         why, value, count = _value(stage, cell)
         if why:

@@ -170,7 +170,7 @@ def _answer(
         f"median {_shown(one.cell, median(one.ours.values))} against {_shown(one.cell, median(one.theirs.values))} "
         f"({_signed(one.effect)}), p {p_adjusted:.3f} over all cells, runs vary by {_percent(one.variation)}"
     )
-    if p_adjusted <= policy.significance and one.effect > policy.minimum_effect_ratio:
+    if p_adjusted < policy.significance and one.effect > policy.minimum_effect_ratio:
         return Verdict.FAIL, Reason.REGRESSION, figures
     if critical_u(m, n, level) is None:
         return (

@@ -78,12 +78,14 @@ def compare(
     policy: JudgePolicy,
     *,
     fingerprints: tuple[Fingerprint, Fingerprint] | None = None,
+    calibrations: Sequence[Calibration | None] = (),
 ) -> GateVerdict:
     """
     Return whether ``candidate`` is worse than ``reference``, by the cells alone.
 
     Args:
         fingerprints: Of reference and candidate, where they are not baselines; None: not known.
+        calibrations: Of both, where known: where the client was the limit of either, nothing can be told.
 
     Raises:
         ConfigError: they are of different environments; one sentence per difference.
@@ -92,9 +94,10 @@ def compare(
     ours = fingerprints[1] if fingerprints else candidate.fingerprint if isinstance(candidate, Baseline) else None
     if theirs is not None and ours is not None:
         require_equal(theirs, ours, _name(reference))
-    found = judge_cells(_measured(candidate), _measured(reference), policy)
+    doubt = next((found for one in calibrations if (found := doubt_of_run(one, ())) is not None), None)
+    cells = judge_cells(_measured(candidate), _measured(reference), policy, doubt)
     days = reference.days if isinstance(reference, Baseline) else ()
-    return _whole(found, None, "", _name(reference), compared=True, days=days)
+    return _whole(cells, doubt, "", _name(reference), compared=True, days=days)
 
 
 def reference_of(baseline: Reference | None) -> Sequence[MeasuredRun] | None:

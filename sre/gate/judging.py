@@ -89,11 +89,10 @@ def doubt_of_stage(
             f"{shed} requests were never sent: the client's limit of requests in flight was reached; "
             "raise gate.load.max_in_flight, or lower the rate",
         )
-    # Written so that a lag that is no number counts as too late.
-    if not lag_p99_seconds <= policy.client_lag_p99_seconds:
+    if lag_p99_seconds > policy.client_lag_p99_seconds:
         return Doubt(
             Reason.CLIENT_LIMITED,
-            f"the client sent up to {lag_p99_seconds * 1000:.0f} ms late (P99; "
+            f"the client sent {lag_p99_seconds * 1000:.0f} ms late (P99 of its worst run; "
             f"limit {policy.client_lag_p99_seconds * 1000:.0f} ms): what it saw is its own slowness",
         )
     if failed_checks:

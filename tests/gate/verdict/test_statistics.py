@@ -37,7 +37,7 @@ def test_known_values(m: int, n: int, least_u: int, p: float) -> None:
 
 def test_three_against_three_can_show_nothing_below_05() -> None:
     assert min(mann_whitney_tail(3, 3)) == 0.05
-    assert critical_u(3, 3, 0.049) is None
+    assert critical_u(3, 3, 0.05) is None
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 3), (4, 4), (5, 3), (5, 5), (4, 6)])
@@ -195,11 +195,25 @@ def test_power_grows_with_the_regression_and_falls_with_the_noise(variation: flo
     assert chance(variation, regression, significance=0.01) <= chance(variation, regression)
 
 
+@pytest.mark.parametrize("variation", [0.03, 0.08, 0.1])
+@pytest.mark.parametrize("significance", [0.05, 0.05 / 3])
+def test_runs_needed_are_about_those_that_reach_the_power(variation: float, significance: float) -> None:
+    needed = runs_needed(
+        variation=variation, regression_ratio=0.2, minimum_effect_ratio=0.05, significance=significance
+    )
+    assert needed is not None
+    assert chance(variation, 0.2, runs=needed, significance=significance) >= 0.8
+    if needed > 5:
+        assert chance(variation, 0.2, runs=needed - 1, significance=significance) < 0.8
+
+
 def test_runs_needed_grow_with_the_noise_and_end() -> None:
     needed = [
         runs_needed(variation=cv, regression_ratio=0.2, minimum_effect_ratio=0.05, significance=0.05)
-        for cv in (0.03, 0.08, 0.12)
+        for cv in (0.0, 0.03, 0.08, 0.12, 0.3, 3.0, math.inf)
     ]
-    assert needed == sorted(needed, key=lambda runs: runs or 99)
-    assert needed[0] == 4
-    assert runs_needed(variation=3.0, regression_ratio=0.1, minimum_effect_ratio=0.05, significance=0.05) is None
+    assert needed[:2] == [4, 4], "three against three reach p .05, not less"
+    assert needed[-2:] == [None, None]
+    known = [runs for runs in needed if runs is not None]
+    assert known == sorted(known)
+    assert len(known) == 5
