@@ -24,6 +24,7 @@ NONCE_WORDS = (
 """64 of one length: six bits each. Common words, so that a nonce has the same number of tokens as any other."""
 NONCES = 10
 """Words in a nonce: 60 bits, within the first block of 16 tokens."""
+_PAIRS = [first + second for first in NONCE_WORDS for second in NONCE_WORDS]
 FILLER_WORDS = (
     " the", " time", " of", " day", " when", " all", " the", " people", " in", " the", " town", " came", " out",
     " to", " see", " what", " was", " new", " at", " the", " market", " and", " then", " went", " home", " again",
@@ -83,7 +84,7 @@ def nonce(salt: str, stream: str, index: int) -> str:
         stream, index: Which request of it.
     """
     digest = int.from_bytes(hashlib.blake2b(f"{salt}/{stream}/{index}".encode(), digest_size=8).digest(), "big")
-    return "".join([NONCE_WORDS[(digest >> (6 * place)) & 63] for place in range(NONCES)])
+    return "".join([_PAIRS[(digest >> (12 * place)) & 4095] for place in range(NONCES // 2)])
 
 
 def filler(words: int) -> str:

@@ -101,9 +101,12 @@ class Connection(asyncio.Protocol):
             return
         body, self._buffer = self._buffer[end + 4 : size], self._buffer[size:]
         assert self._transport is not None
-        if head.startswith(b"GET"):
+        if head.startswith(b"GET /stamps "):
             answer = self._stub.document()
             self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+            return
+        if not head.startswith(b"POST /v1/completions "):
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             return
         name = _REQUEST_ID.search(head)
         # The limit comes after the prompt in what our client sends.

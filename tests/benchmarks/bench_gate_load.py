@@ -1,0 +1,176 @@
+"""
+How fast the load generator is, and how late: against a stub that costs little, and against ``vllm bench serve``.
+
+Aims on two cores: 2,000 requests/s sent with a 99th percentile of lateness below 20 ms, 20,000 SSE events/s with TTFT
+wrong by at most 5 ms, 0.4 CPU-seconds per 1,000 requests of 16 events, and three times the rate that vllm bench serve
+holds in the same run. Each rate is tried by both, one after the other: a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from sre.adapters.clock import SystemClock
+from sre.adapters.load import AiohttpLoad
+from sre.adapters.load.calibration import running_stub
+from sre.gate.stages import Arrivals, RequestClass, StageKind, StageLoad, StagePlan
+from tests.support.vllm import tiny_model  # noqa: F401 - a fixture
+
+ROUNDS = 2
+SECONDS = 3.0
+TOKENS = 16
+PROMPT_TOKENS = 64
+FIRST_TOKEN_SECONDS, TOKEN_SECONDS = 0.05, 0.005
+LIMIT_SECONDS = 0.02
+LADDER_RPS = (60, 125, 250, 500, 1000, 1500, 2000, 3000, 4000)
+VLLM_SECONDS = 120
+
+
+def load_average() -> str:
+    return "load average " + " ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+def rank(values: list[float], ratio: float) -> float:
+    return sorted(values)[max(0, round(ratio * len(values) + 0.499999) - 1)]
+
+
+def stage(rate: float, tokens: int = TOKENS) -> StagePlan:
+    kind = RequestClass("short", 1.0, PROMPT_TOKENS, tokens)
+    return StagePlan(
+        f"{rate:g}", StageKind.STAIRCASE, rate, SECONDS, (kind,), seed=1, arrivals=Arrivals.CONSTANT
+    )  # fmt: skip
+
+
+async def ours(url: str, plan: StagePlan, processes: int) -> tuple[StageLoad, dict[int, float]]:
+    """A stage after a short one that opens the connections, and when the stub wrote each first token."""
+    load = AiohttpLoad(url, model="stub", clock=SystemClock(), processes=processes, request_timeout_seconds=30)
+    async with load:
+        await load.run(stage(plan.rate_rps / 4), watch=lambda _: None, drain_seconds=30)
+        result = await load.run(plan, watch=lambda _: None, drain_seconds=30)
+    import aiohttp
+
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/stamps") as response:
+        stamps = json.loads(await response.read())
+    salt = max(name.rpartition("-")[0] for name in stamps if name.rpartition("-")[0].endswith("-2"))
+    return result, {
+        int(name.rpartition("-")[2]): float(row["first_token_at"])
+        for name, row in stamps.items()
+        if name.startswith(salt + "-")
+    }
+
+
+def figures(result: StageLoad, wrote: dict[int, float]) -> dict[str, float]:
+    errors = [
+        one.first_content_at - wrote[one.number]
+        for one in result.records
+        if one.first_content_at is not None and one.number in wrote
+    ]
+    lags = [one.lag_seconds for one in result.records if one.lag_seconds is not None]
+    spent = max(one.intended_at for one in result.records) - result.started_at
+    chunks = sum(one.chunks for one in result.records)
+    return {
+        "failed": sum(one.failed for one in result.records),
+        "lag_p50_ms": 1000 * rank(lags, 0.5),
+        "lag_p99_ms": 1000 * rank(lags, 0.99),
+        "ttft_error_p50_ms": 1000 * rank(errors, 0.5),
+        "ttft_error_p99_ms": 1000 * rank(errors, 0.99),
+        "chunks_per_s": chunks / spent,
+        "cpu_s_per_1k": 1000 * result.client.cpu_seconds / len(result.records),
+    }
+
+
+def show(name: str, rounds: list[dict[str, float]]) -> None:
+    keys = rounds[0]
+    print(f"  {name}: " + "  ".join(f"{key} {statistics.median(one[key] for one in rounds):.2f}" for key in keys))
+
+
+@pytest.mark.benchmark
+async def test_rate_lateness_and_cost() -> None:
+    """Medians over rounds."""
+    print(
+        f"\n{TOKENS}-token answers, an event each, {TOKEN_SECONDS * 1000:g} ms apart; {SECONDS:g} s; {load_average()}"
+    )
+    for rate, processes in ((500, 1), (1000, 1), (1400, 2), (2000, 2)):
+        rounds = []
+        for _ in range(ROUNDS):
+            async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
+                rounds.append(figures(*await ours(url, stage(rate), processes)))
+        show(f"{rate} requests/s, {processes} process(es)", rounds)
+    print(f"  {load_average()}; aims: lag_p99 < 20, chunks/s >= 20,000 with ttft_error <= 5 ms, cpu <= 0.4")
+
+
+async def our_lag(rate: float) -> float:
+    """99th percentile of lateness, seconds; failures make it infinite."""
+    async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
+        load = AiohttpLoad(url, model="stub", clock=SystemClock(), request_timeout_seconds=30)
+        async with load:
+            await load.run(stage(rate / 4), watch=lambda _: None, drain_seconds=30)
+            result = await load.run(stage(rate), watch=lambda _: None, drain_seconds=30)
+    if any(one.failed or one.sent_at is None for one in result.records):
+        return float("inf")
+    return rank([one.lag_seconds or 0.0 for one in result.records], 0.99)
+
+
+def vllm_lag(python: str, model: Path, url: str, rate: float, folder: Path) -> float:
+    """The same of vllm bench serve: start times against its own constant schedule, the best request as moment 0."""
+    name = f"{rate:g}.json"
+    argv = [
+        python, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai", "--base-url", url,
+        "--endpoint", "/v1/completions", "--model", str(model), "--dataset-name", "random",
+        "--random-input-len", str(PROMPT_TOKENS), "--random-output-len", str(TOKENS),
+        "--num-prompts", str(int(rate * SECONDS)), "--request-rate", f"{rate:g}", "--burstiness", "inf",
+        "--seed", "1", "--ignore-eos", "--disable-tqdm", "--save-result", "--save-detailed",
+        "--result-dir", str(folder), "--result-filename", name,
+    ]  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=VLLM_SECONDS, check=False)
+    if done.returncode:
+        pytest.fail(f"vllm bench serve: {done.stderr[-1500:]}", pytrace=False)
+    found = json.loads((folder / name).read_text())
+    starts = found["start_times"]
+    late = [start - number / rate for number, start in enumerate(starts)]
+    first = min(late)
+    return rank([value - first for value in late], 0.99)
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(1800)
+async def test_rate_held_against_vllm_bench_serve(vllm_python: str, tiny_model: Path) -> None:  # noqa: F811
+    """The highest rate at which each sends 99 % of requests within 20 ms of their moment."""
+    print(f"\nhighest rate with lag P99 < {1000 * LIMIT_SECONDS:g} ms; {load_average()}")
+    held = {"sre gate": 0.0, "vllm bench serve": 0.0}
+    going = set(held)
+    with tempfile.TemporaryDirectory(prefix="sre-") as name:
+        for rate in LADDER_RPS:
+            for client in sorted(going):
+                # The better of two: what else runs here may have come in between.
+                lags = []
+                for _ in range(2):
+                    if client == "sre gate":
+                        lags.append(await our_lag(rate))
+                    else:
+                        async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
+                            began = time.monotonic()
+                            lags.append(
+                                await asyncio.to_thread(vllm_lag, vllm_python, tiny_model, url, rate, Path(name))
+                            )
+                            print(f"    (vllm bench serve took {time.monotonic() - began:.0f} s)")
+                    if lags[-1] < LIMIT_SECONDS:
+                        break
+                print(f"  {rate:5} requests/s  {client:17} lag P99 {1000 * min(lags):8.1f} ms   {load_average()}")
+                if min(lags) < LIMIT_SECONDS:
+                    held[client] = rate
+                else:
+                    going.discard(client)
+            if not going:
+                break
+    ratio = held["sre gate"] / held["vllm bench serve"] if held["vllm bench serve"] else float("inf")
+    print(f"  held: {held}; ratio {ratio:.1f} (aim 3)")
