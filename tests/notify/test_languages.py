@@ -13,6 +13,7 @@ import pytest
 from sre.actions import facts
 from sre.actions.types import Message, RejectReason
 from sre.breaker import records as breaker_records
+from sre.notify.envelope import unreadable
 from sre.notify.forms import Style, long_text, title
 from sre.notify.languages import EN, LANGUAGES, WORDS, ZH, Words, said
 from sre.notify.samples import BLIND, HANG, RESOLVED
@@ -126,3 +127,15 @@ def test_a_message_of_an_older_sre_still_renders() -> None:
         text = long_text(old, None, Style(language))
         assert "restart after 30 s" in text
         assert "in flight" in text
+
+
+def test_what_the_outbox_says_of_itself_is_said_in_chinese_too() -> None:
+    for sentence in (
+        unreadable("inc-1", "page", 0.0).summary,
+        "escalation fails again and again: no",
+        "escalation works again",
+        "read the guard's log",
+        "outbox",
+    ):
+        assert said(WORDS["zh"], sentence) != sentence
+    assert {"unreadable", "duty_failed"} <= set(WORDS["zh"].reasons)
