@@ -38,7 +38,6 @@ from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
 from sre.settings.gate import ObjectiveSettings
 
 KIND = "objective"
-BOUNDED_TIMES = ("ttft_p99_seconds", "ttft_p95_seconds", "tpot_p99_seconds", "e2e_p99_seconds", "e2e_p95_seconds")
 
 NEVER_THE_CLIENTS = frozenset(
     {Cause.SERVER_ERROR, Cause.ERROR_EVENT, Cause.CLIENT_ERROR, Cause.REDIRECT, Cause.NO_CONTENT, Cause.MALFORMED,
@@ -97,8 +96,16 @@ def _stages(runs: Sequence[RunResult], objective: ObjectiveSettings) -> tuple[st
 
 
 def _bounds(objective: ObjectiveSettings) -> tuple[tuple[str, float], ...]:
-    names = (*BOUNDED_TIMES, FAILED_RATIO, "throughput_ratio", "output_tokens_per_second")
-    bounds = ((name, getattr(objective, name)) for name in names)
+    bounds = (
+        ("ttft_p99_seconds", objective.ttft_p99_seconds),
+        ("ttft_p95_seconds", objective.ttft_p95_seconds),
+        ("tpot_p99_seconds", objective.tpot_p99_seconds),
+        ("e2e_p99_seconds", objective.e2e_p99_seconds),
+        ("e2e_p95_seconds", objective.e2e_p95_seconds),
+        (FAILED_RATIO, objective.failed_ratio),
+        ("throughput_ratio", objective.throughput_ratio),
+        ("output_tokens_per_second", objective.output_tokens_per_second),
+    )
     return tuple((name, bound) for name, bound in bounds if bound is not None)
 
 
@@ -207,8 +214,8 @@ def _over(summary: StageSummary, cell: Cell, bound: float) -> Share:
             most = min(most, total - place)
         else:
             fewest = max(fewest, total - place + 1)
-    if sample and len(sample) <= total:
-        positions = thinned_positions(total, max(2, len(sample)))
+    positions = thinned_positions(total, max(2, len(sample)))
+    if sample and len(sample) == len(positions):
         within = count_at_most(sample, bound)
         if within > 0:
             most = min(most, total - positions[within - 1] - 1)
