@@ -104,7 +104,7 @@ class GateFiles:
         """
         if name == LAST:
             if not (ids := self.ids()):
-                raise ConfigError([f"sre gate: no run yet in {self._root}; make one with sre gate run"])
+                raise ConfigError([f"gate: no run yet in {self._root}; make one with sre gate run"])
             return self._root / ids[-1]
         matching = [known for known in self.ids() if known.startswith(name)] if name else []
         if len(matching) == 1 or name in matching:
@@ -113,8 +113,8 @@ class GateFiles:
         if name and path.exists():
             return path
         if matching:
-            raise ConfigError([f"sre gate: {name} is the beginning of {len(matching)} runs; write more of it"])
-        raise ConfigError([f"sre gate: no run and no file {name!r}; see sre gate list"])
+            raise ConfigError([f"gate: {name} is the beginning of {len(matching)} runs; write more of it"])
+        raise ConfigError([f"gate: no run and no file {name!r}; see sre gate list"])
 
     def read(self, name: str) -> GateResult:
         """

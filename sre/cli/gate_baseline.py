@@ -93,7 +93,7 @@ def show(app: App, name: str | None, output: str) -> int:
     found = files.load(chosen)
     if found is None:
         known = ", ".join(files.names()) or "none"
-        raise ConfigError([f"sre gate: no baseline {chosen!r} in {files.path(chosen).parent}; there are: {known}"])
+        raise ConfigError([f"gate: no baseline {chosen!r} in {files.path(chosen).parent}; there are: {known}"])
     app.emit(output, {"name": found.name, "file": str(files.path(chosen)), **_document(found)}, lambda: _text(found))
     return ExitCode.OK
 

@@ -149,7 +149,9 @@ class Lines:
         return None
 
     def ended(self, stage: StageResult) -> None:
-        self.says(f"{self._number}/{self._of} {label(stage.plan)}: {ended_figures(stage)}")
+        # A stage that is skipped was not begun, and has no number.
+        number = "" if stage.summary is None else f"{self._number}/{self._of} "
+        self.says(f"{number}{label(stage.plan)}: {ended_figures(stage)}")
 
     def says(self, sentence: str) -> None:
         self._app.note(f"sre gate: {sentence}")

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from sre.control.gate_state import GateState
 from sre.control.gate_world import Folder
 from sre.errors import ExitCode, StateError
+from sre.gate.bottleneck import attribute
 from sre.gate.judge import judge
 from sre.gate.judging import JudgePolicy
+from sre.gate.latency_budget import budget_table
 from sre.gate.plan import SIDE_B
 from sre.gate.result import GateResult
 from sre.gate.verdict import GateVerdict, Verdict
@@ -23,23 +25,24 @@ class Ended:
 
     Attributes:
         by_person: Ctrl-C or a signal ended it.
-        unwritten: Why not everything could be written down; "" if it could.
+        broken: What on our own side kept it from its end, or from being written down: a full disk, a load process that
+            died; "" if nothing did.
     """
 
     result: GateResult
     folder: Folder
     by_person: bool = False
-    unwritten: str = ""
+    broken: str = ""
 
     def exit_code(self, *, inconclusive_passes: bool) -> ExitCode:
         """
         Exit code of the command.
 
-        A stop by a person comes first, then a disk that refused; what is measured after either is no answer to rely on.
+        A stop by a person comes first, then trouble of our own: what is measured after either is no answer to rely on.
         """
         if self.by_person:
             return ExitCode.ABORTED
-        if self.unwritten:
+        if self.broken:
             return ExitCode.COULD_NOT_RUN
         verdict = self.result.verdict.verdict
         if verdict is Verdict.FAIL:
@@ -52,18 +55,18 @@ class Ended:
 def finish(state: GateState, folder: Folder, wall_ended_at: float, says: Callable[[str], None]) -> Ended:
     """Judge, explain and write down what there is; never raises for a disk that refuses: the answer then says so."""
     result = diagnosed(state, wall_ended_at)
-    unwritten = state.unwritten
+    broken = state.broken
     try:
         folder.save(result)
         for name, text in state.order.render(result):
             folder.save_report(name, text)
     except StateError as error:
-        unwritten = unwritten or str(error)
+        broken = broken or str(error)
         says(f"not every report could be written: {error}")
         if not state.interrupted:
-            state.interrupted = unwritten
+            state.interrupted = broken
             result = diagnosed(state, wall_ended_at)
-    return Ended(result, folder, state.by_person, unwritten)
+    return Ended(result, folder, state.by_person, broken)
 
 
 def diagnosed(state: GateState, wall_ended_at: float) -> GateResult:
@@ -73,7 +76,19 @@ def diagnosed(state: GateState, wall_ended_at: float) -> GateResult:
     if not stages:
         omitted = {**bare.omitted, "bottleneck": "no stage was measured", "latency_budget": "no stage was measured"}
         return dataclasses.replace(bare, omitted=omitted)
-    return bare
+    settings = state.order.settings
+    # Of an interleaved comparison the target alone: two servers are not one curve.
+    ours = [stage for stage in stages if stage.plan.side != SIDE_B]
+    return dataclasses.replace(
+        bare,
+        bottleneck=attribute(
+            ours,
+            state.knee,
+            calibration=state.calibration,
+            client_lag_p99_seconds=settings.client_lag_p99_seconds,
+        ),
+        latency_budget=budget_table(ours, settings.budget),
+    )
 
 
 def judged(state: GateState) -> GateVerdict:

@@ -80,13 +80,13 @@ class _Run:
             other = await _smoke(order.against)
             if other.model != state.smoke.model:
                 raise ConfigError(
-                    [f"sre gate: {order.target.url} serves {state.smoke.model}, {order.against.url} {other.model};"
+                    [f"gate: {order.target.url} serves {state.smoke.model}, {order.against.url} {other.model};"
                      " compare servers of one model, or name it with --model"]
                 )  # fmt: skip
         described = await order.target.signals.describe()
         state.fingerprint = environment.fingerprint(self.settings, state.smoke, described, order.trace)
         if order.baseline is not None:
-            where = f"sre gate: baseline {order.baseline.name}"
+            where = f"baseline {order.baseline.name}"
             fingerprint.require_equal(order.baseline.fingerprint, state.fingerprint, where)
 
     # The run.

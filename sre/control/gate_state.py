@@ -15,7 +15,6 @@ from sre.gate.stages import Calibration
 from sre.gate.verdict import GateVerdict, Reason, Verdict
 from sre.redaction import redact
 
-
 CLIENT_LATE = "the client itself was late"
 
 

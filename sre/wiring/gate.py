@@ -17,7 +17,7 @@ from sre.control.gate_end import Ended
 from sre.control.gate_ports import SignalReader
 from sre.control.gate_run import run_gate
 from sre.control.gate_world import Listener, Order, Target
-from sre.errors import ConfigError, StateError
+from sre.errors import ConfigError, StateError, Unreachable
 from sre.gate.plan import Trace
 from sre.settings.gate import GateSettings
 from sre.settings.models import Root
@@ -187,7 +187,15 @@ async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, 
             baseline=asked.baseline,
             trace=asked.trace,
         )
-        return await run_gate(order, lambda: files.create(clock.wall()), clock, listener, stop)
+        try:
+            return await run_gate(order, lambda: files.create(clock.wall()), clock, listener, stop)
+        except Unreachable as error:
+            if asked.servers.target.ours and asked.servers.target.url in str(error):
+                raise Unreachable(
+                    f"gateway {asked.servers.target.url}",
+                    "no connection; start the stack with sre up, or name another server with --url",
+                ) from error
+            raise
 
 
 @contextlib.asynccontextmanager

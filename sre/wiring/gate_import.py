@@ -40,7 +40,7 @@ def take_in(
     read = [imported(_text(path), tool, where=str(path), request_class=request_class, rate_rps=rate) for path in files]
     models = sorted({one.model for one in read if one.model})
     if len(models) > 1:
-        raise ConfigError([f"sre gate: these files are of {', '.join(models)}; import one model at a time"])
+        raise ConfigError([f"gate: these files are of {', '.join(models)}; import one model at a time"])
     runs = run_results(read)
     conditions = fingerprint(read)
     verdict = judge(runs, baseline, JudgePolicy.of(settings), fingerprint=conditions)

@@ -94,7 +94,7 @@ def stored_baseline(settings: GateSettings, config: Path | None) -> Baseline | N
     """
     found = BaselineFolder(baselines_folder(settings, config)).load(settings.baseline.name)
     if found is None and settings.baseline.required:
-        raise baselines.none_there(f"sre gate: baseline {settings.baseline.name}")
+        raise baselines.none_there(f"baseline {settings.baseline.name}")
     return found
 
 

@@ -129,7 +129,7 @@ def stage(service: Service, plan: StagePlan, *, lag_seconds: float = 0.0003) -> 
 
 
 def gate(
-    service: Service, *, seed: int, rates: tuple[float, ...], seconds: float = 10.0
+    service: Service, *, seed: int, rates: tuple[float, ...], seconds: float = 20.0
 ) -> tuple[list[StageResult], Knee]:
     """Staircase and search for the knee, as a gate run does it."""
     results: list[StageResult] = []
