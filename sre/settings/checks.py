@@ -8,7 +8,7 @@ import zoneinfo
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
-from sre.settings import monitoring_checks
+from sre.settings import gate_checks, monitoring_checks
 from sre.settings.base import SECRET_REFERENCE
 from sre.settings.document import Location
 from sre.settings.models import Root
@@ -41,6 +41,8 @@ def errors(root: Root) -> Iterator[Finding]:
     yield from _guard_errors(root)
     for where, sentence in monitoring_checks.errors(root.monitoring):
         yield ("monitoring", *where), sentence
+    for where, sentence in gate_checks.errors(root.gate):
+        yield ("gate", *where), sentence
     names = [channel.name for channel in root.notify.channels]
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield ("notify", "channels"), f'two channels are named "{name}"; names must differ'

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from sre.adapters.clock import SystemClock
 from sre.adapters.gate_files import GateFiles
@@ -20,6 +19,7 @@ from sre.control.gate_world import Listener, Order, Target
 from sre.errors import ConfigError, StateError, Unreachable
 from sre.gate.plan import Trace
 from sre.settings.gate import GateSettings
+from sre.settings.gate_checks import url_problem
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
@@ -97,16 +97,9 @@ def checked_url(url: str, where: str) -> str:
     Raises:
         ConfigError: It is none, or holds credentials.
     """
-    try:
-        parts = urlsplit(url)
-        host, credentials = parts.hostname, parts.username or parts.password
-        _ = parts.port
-    except ValueError:
-        host, credentials, parts = None, None, urlsplit("")
-    if credentials:
-        raise ConfigError([f"{where}: a secret is never written here; use gate.target.api_key: env:NAME"])
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-        raise ConfigError([f"{where}: {url!r} is no base URL; write http://host:port"])
+    problem = url_problem(url)
+    if problem is not None:
+        raise ConfigError([f"{where}: {problem}"])
     return url.rstrip("/").removesuffix("/v1")
 
 
