@@ -55,7 +55,7 @@ class PromptScale:
         return self.fixed_tokens + self.tokens_per_word * words
 
 
-def scale_from(first: tuple[int, int], second: tuple[int, int], method: str) -> PromptScale:
+def scale_from(first: tuple[int, float], second: tuple[int, float], method: str) -> PromptScale:
     """
     Return the line through two prompts that the server counted, each (words of filler, tokens).
 

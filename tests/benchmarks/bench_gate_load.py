@@ -25,7 +25,7 @@ from sre.adapters.load.calibration import running_stub
 from sre.gate.stages import Arrivals, RequestClass, StageKind, StageLoad, StagePlan
 from tests.support.vllm import tiny_model  # noqa: F401 - a fixture
 
-ROUNDS = 2
+ROUNDS = 3
 SECONDS = 3.0
 TOKENS = 16
 PROMPT_TOKENS = 64
@@ -33,6 +33,14 @@ FIRST_TOKEN_SECONDS, TOKEN_SECONDS = 0.05, 0.005
 LIMIT_SECONDS = 0.02
 LADDER_RPS = (60, 125, 250, 500, 1000, 1500, 2000, 3000, 4000)
 VLLM_SECONDS = 120
+VLLM_BENCH_SERVE = """
+import argparse
+from vllm.benchmarks.serve import add_cli_args, main
+parser = argparse.ArgumentParser()
+add_cli_args(parser)
+main(parser.parse_args())
+"""
+"""What the vllm command runs; that itself does not start from a folder without package metadata."""
 
 
 def load_average() -> str:
@@ -124,7 +132,7 @@ def vllm_lag(python: str, model: Path, url: str, rate: float, folder: Path) -> f
     """The same of vllm bench serve: start times against its own constant schedule, the best request as moment 0."""
     name = f"{rate:g}.json"
     argv = [
-        python, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai", "--base-url", url,
+        python, "-c", VLLM_BENCH_SERVE, "--backend", "openai", "--base-url", url,
         "--endpoint", "/v1/completions", "--model", str(model), "--dataset-name", "random",
         "--random-input-len", str(PROMPT_TOKENS), "--random-output-len", str(TOKENS),
         "--num-prompts", str(int(rate * SECONDS)), "--request-rate", f"{rate:g}", "--burstiness", "inf",

@@ -28,6 +28,7 @@ from sre.printable import one_line
 FEW_WORDS = 24
 MANY_WORDS = 512
 CHECK_WORDS = 2048
+NONCES_COUNTED = 8
 """Of the prompts that are counted to learn how many tokens a word has."""
 ROOM_RATIO = 0.5
 """Of the model's context that such a prompt may take."""
@@ -150,9 +151,14 @@ class Probe:
 
     async def _find_scale(self) -> None:
         for method, count in (("tokenize", self._tokenized), ("usage", self._used)):
-            first = await count(FEW_WORDS)
-            if first is None:
+            counted = await count(FEW_WORDS)
+            if counted is None:
                 continue
+            first = float(counted)
+            if method == "tokenize":
+                # Cheap, so several: where a tokenizer knows few words, nonces differ in length.
+                more = [await count(FEW_WORDS) for _ in range(NONCES_COUNTED - 1)]
+                first = sum([first, *(one or first for one in more)]) / NONCES_COUNTED
             second_words = self._many(MANY_WORDS, FEW_WORDS, first)
             second = await count(second_words)
             if second is None:
@@ -169,7 +175,7 @@ class Probe:
             return
         self.scale = scale_by_chars()
 
-    def _many(self, wanted: int, few: int, few_tokens: int) -> int:
+    def _many(self, wanted: int, few: int, few_tokens: float) -> int:
         """``wanted`` words, or what has room in the model's context."""
         if self._max_model_len is None:
             return wanted
