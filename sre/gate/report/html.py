@@ -42,7 +42,7 @@ p { margin: .4rem 0; max-width: 65rem; } .lead { font-size: 1.08rem; } .dim, fig
 .scroll { overflow-x: auto; margin: .6rem 0 1rem; }
 table { border-collapse: collapse; font-size: .84rem; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .5rem; text-align: left; vertical-align: top; }
-td { max-width: 26rem; overflow-wrap: anywhere; } td.n { overflow-wrap: normal; }
+td { max-width: 26rem; overflow-wrap: break-word; } td.n { overflow-wrap: normal; }
 th { background: var(--head); font-weight: 600; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 tr.pass td:first-child { color: var(--pass); font-weight: 700; }

@@ -28,6 +28,10 @@ BAD = "#d64545"
 INK = "#808080"
 """Axes and text are drawn in it; the page replaces it by its own colour of text."""
 
+WIDTH_INCHES = 9
+WIDTH_REM = 62
+"""How wide a picture of that width is shown at most; a narrower one in proportion, so that letters have one size."""
+
 MOST_STAGES = 16
 MOST_CELLS = 12
 MOST_ARMS = 6
@@ -76,7 +80,8 @@ def _svg(figure: Figure, index: int) -> str:
     text = target.getvalue()
     text = text[text.index("<svg") :].strip()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    share = figure.get_size_inches()[0] / WIDTH_INCHES
+    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', rf'\1 style="max-width: {share * WIDTH_REM:.1f}rem"', text, count=1)
     text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'\bid="', f'id="p{index}-', text)
     text = re.sub(r'(xlink:href="|url\()#', rf"\1#p{index}-", text)
@@ -144,9 +149,13 @@ def _rates(figure: Figure, result: GateResult) -> bool:
     _knee(result, left, right)
     times += _objectives(result, right)
     left.set(
-        xlabel="offered, requests/s", ylabel="answered, requests/s", title="Throughput", xlim=(0, None), ylim=(0, None)
+        xlabel="offered, requests/s",
+        ylabel="answered, requests/s",
+        title="Throughput",
+        xlim=(0, 1.04 * top),
+        ylim=(0, None),
     )
-    right.set(xlabel="offered, requests/s", title="Time to first token", xlim=(0, None))
+    right.set(xlabel="offered, requests/s", title="Time to first token", xlim=(0, 1.04 * top))
     _time_axis(right, times)
     _legend(left, loc="upper left")
     _legend(right, loc="best")
