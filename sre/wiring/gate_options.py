@@ -117,7 +117,10 @@ def with_options(settings: GateSettings, options: Mapping[str, Any]) -> GateSett
     try:
         return GateSettings.model_validate(document)
     except ValidationError as error:
-        raise ConfigError([_sentence(problem) for problem in error.errors(include_url=False)]) from None
+        problems = error.errors(include_url=False)
+        # pydantic calls a list too short when its entries were refused: those are told already.
+        told = [one for one in problems if not (one["type"] == "too_short" and one["input"])]
+        raise ConfigError([_sentence(one) for one in told or problems]) from None
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -136,8 +139,18 @@ def _sentence(problem: Any) -> str:
         (f"--{name.replace('_', '-')}" for name, setting in OPTIONS.items() if where[: len(setting)] == setting), None
     )
     what = problem["msg"].removeprefix("Value error, ")
-    # A whole section's complaint (rates that do not rise) comes without the field's name in its place.
-    return f"{option or '.'.join(('gate', *where))}: {what[:1].lower()}{what[1:]}; correct it"
+    bounds = {
+        "greater_than": "write more than {gt:g}",
+        "greater_than_equal": "write at least {ge:g}",
+        "less_than": "write less than {lt:g}",
+        "less_than_equal": "write at most {le:g}",
+    }
+    if problem["type"] in bounds:
+        remedy = bounds[problem["type"]].format(**problem["ctx"])
+        what = f"{problem['input']} is out of range; {remedy}"
+    elif problem["type"] == "string_pattern_mismatch":
+        what = f"{problem['input']!r} is not a name; write small letters, digits, - and _"
+    return f"{option or '.'.join(('gate', *where))}: {what}"
 
 
 def _unknown_stages(settings: GateSettings, trace: Trace | None) -> Iterator[str]:

@@ -1,0 +1,279 @@
+"""sre gate, without a server: options, the dry run, what is on disk, baselines, comparison, CI files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sre.adapters.gate_files import GateFiles
+from sre.gate.result import GateResult
+from tests.cli.conftest import RunSre
+from tests.gate.run.scene import Scene, gate_settings
+from tests.support.gate_samples import passed, rich
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(short_dir)
+    monkeypatch.setenv("XDG_STATE_HOME", str(short_dir / "state"))
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def runs() -> GateFiles:
+    """The folder in which the commands look."""
+    return GateFiles(Path("state/sre/default/gate"))
+
+
+def keep(runs: GateFiles, result: GateResult, wall: float) -> str:
+    """Put ``result`` there as a run of its own; its id."""
+    folder = runs.create(wall)
+    folder.save(dataclasses.replace(result, id=folder.id))
+    return folder.id
+
+
+async def measured(runs: int = 5, **fake: Any) -> GateResult:
+    """A run that passed, on a fake server."""
+    settings = gate_settings(load={"stages_qps": [20], "stage_seconds": 20}, baseline={"runs": runs})
+    return (await Scene(settings=settings, **fake).run()).result
+
+
+# ---- Options and the dry run ----------------------------------------------------------------------------------------
+
+
+def test_dry_run_shows_every_stage_and_sends_nothing(run_sre: RunSre) -> None:
+    ran = run_sre(
+        "gate", "run", "--dry-run", "--url", "http://127.0.0.1:9/v1", "--stages", "10,20", "--seconds", "5", "--runs",
+        "2", "--no-knee", "--scale", "0.5",
+    )  # fmt: skip
+    assert ran.code == 0
+    assert ran.err == ""
+    assert ran.out == (
+        "would load http://127.0.0.1:9; no baseline: judged by the objectives alone\n"
+        "\n"
+        "stage    kind       run  rate  time  requests\n"
+        "warm-up  warm_up    1     5/s   4 s        20\n"
+        "5qps     staircase  1     5/s   5 s        25\n"
+        "10qps    staircase  1    10/s   5 s        50\n"
+        "5qps     staircase  2     5/s   5 s        25\n"
+        "10qps    staircase  2    10/s   5 s        50\n"
+        "\n"
+        "about 170 requests at the most; 24 s at least, 5 min if every stage drains to its end\n"
+    )
+    assert not Path("state").exists()
+
+
+def test_dry_run_as_json_of_an_interleaved_comparison(run_sre: RunSre) -> None:
+    ran = run_sre(
+        "gate", "run", "--dry-run", "-o", "json", "--url", "http://a:1", "--against", "http://b:1", "--stages", "10",
+        "--runs", "2",
+    )  # fmt: skip
+    document = json.loads(ran.out)
+    assert (document["url"], document["against"], document["knee_stages_at_most"]) == ("http://a:1", "http://b:1", 0)
+    assert [stage["side"] for stage in document["stages"][1:]] == ["A", "B", "B", "A"]
+
+
+def test_dry_run_replays_a_trace_and_adds_the_long_tail_test(run_sre: RunSre) -> None:
+    lines = [{"offset_seconds": index, "prompt_tokens": 10, "max_tokens": 2} for index in range(11)]
+    Path("trace.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    ran = run_sre("gate", "run", "--dry-run", "--trace", "trace.jsonl", "--runs", "1", "--long-tail")
+    assert ran.code == 0
+    rows = ran.out.splitlines()
+    assert rows[4].split() == ["trace", "staircase", "1", "1/s", "11", "s", "11"]
+    assert "100qps-mixed" in ran.out
+
+
+def test_a_run_longer_than_its_deadline_is_told_beforehand(run_sre: RunSre) -> None:
+    ran = run_sre("gate", "run", "--dry-run", "--seconds", "3000")
+    assert "longer than gate.deadline_seconds (60 min): it would be cut short" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--stages", "10,x"], "--stages: '10,x' is no list of rates; write 10,50,100"),
+        (["--stages", "50,10"], "gate.load: stages_qps must rise from stage to stage"),
+        (["--stages", "-1"], "--stages: -1.0 is out of range; write more than 0"),
+        (["--seconds", "0"], "--seconds: 0.0 is out of range; write more than 0"),
+        (["--runs", "0"], "--runs: 0 is out of range; write at least 1"),
+        (["--long-tokens", "0"], "--long-tokens: 0 is out of range; write at least 1"),
+        (["--url", "host:8000"], "gate.target.url: is not a base URL; write http://host:port"),
+        (["--against", "http://u:p@host"], "--against: a secret is never written here; remove user and password, and"
+         " write api_key: env:NAME"),
+        (["--baseline", "No Such"], "--baseline: 'No Such' is not a name; write small letters, digits, - and _"),
+        (["--trace", "none.jsonl"], "none.jsonl: No such file or directory; name a file of lines with offset_seconds,"
+         " prompt_tokens, max_tokens"),
+        (["--require-baseline"], "baseline default: there is no baseline, and gate.baseline.required is true; accept"
+         " one with: sre gate baseline accept RUN"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_told_before_anything_is_sent(run_sre: RunSre, options: list[str], problem: str) -> None:
+    ran = run_sre("gate", "run", *options)
+    assert ran.out == ""
+    assert ran.err == f"sre: {problem}\n"
+    assert ran.code == 2
+
+
+def test_an_objective_on_a_stage_that_is_not_planned_is_told(run_sre: RunSre) -> None:
+    Path("sre.yaml").write_text("gate: {objectives: [{stage: 100qps, failed_ratio: 0.01}]}\n")
+    assert run_sre("gate", "run", "--dry-run").code == 0
+    ran = run_sre("gate", "run", "--dry-run", "--stages", "10,20")
+    assert ran.code == 2
+    assert ran.err == "sre: gate.objectives[0].stage: no stage '100qps' in this plan; its stages: 10qps, 20qps\n"
+
+
+def test_without_a_stack_the_default_target_says_how_to_start_one(run_sre: RunSre, free_port: Any) -> None:
+    port = free_port()
+    Path("sre.yaml").write_text(f"stack: {{gateway: {{port: {port}}}}}\n")
+    ran = run_sre("gate", "run")
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == (
+        f"sre: gateway http://127.0.0.1:{port}: no connection; start the stack with sre up, or name another server"
+        " with --url"
+    )
+    assert not Path("state").exists()
+
+
+# ---- What is on disk ------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_newest_first_and_a_damaged_one_hides_no_other(run_sre: RunSre, runs: GateFiles) -> None:
+    old, new = keep(runs, passed(), 1_796_000_000), keep(runs, rich(), 1_796_000_100)
+    broken = runs.create(1_796_000_050)
+    (broken.path / "gate.json").write_text("{")
+    ran = run_sre("gate", "list")
+    assert ran.code == 0
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["run", new, broken.id, old]
+    assert "unreadable" in ran.out
+    data = json.loads(run_sre("gate", "list", "-o", "json").out)
+    assert [one["verdict"] for one in data] == ["fail", None, "pass"]
+
+
+def test_no_run_yet(run_sre: RunSre) -> None:
+    assert run_sre("gate", "list").out == "no run yet; make one with sre gate run\n"
+    ran = run_sre("gate", "report")
+    assert ran.code == 2
+    assert "no run yet" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [
+        ("text", "Gate: FAIL (partial)\n"),
+        ("markdown", "## ❌ Gate: FAIL (partial)\n"),
+        ("junit", "<?xml"),
+        ("html", "<!doctype html>"),
+        ("json", '{"schema":"sre/gate-result"'),
+        ("annotations", "::error title=Gate%3A FAIL"),
+    ],
+)
+def test_a_run_is_reported_in_every_form(run_sre: RunSre, runs: GateFiles, form: str, begins: str) -> None:
+    keep(runs, rich(), 1_796_000_000)
+    ran = run_sre("gate", "report", "last", "--format", form)
+    assert ran.code == 0, ran.err
+    assert ran.out.lower().startswith(begins.lower())
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id_by_folder_and_by_file(run_sre: RunSre, runs: GateFiles) -> None:
+    first, second = keep(runs, passed(), 1_796_000_000), keep(runs, passed(), 1_796_000_001)
+    folder = runs.find(first)
+    for name in (first, first[:16], str(folder), str(folder / "gate.json")):
+        assert run_sre("gate", "report", name).code == 0
+    ran = run_sre("gate", "report", first[:9])
+    assert (ran.code, "is the beginning of 2 runs" in ran.err) == (2, True)
+    assert second
+    ran = run_sre("gate", "report", "nothing")
+    assert ran.err == "sre: gate: no run and no file 'nothing'; see sre gate list\n"
+
+
+def test_old_runs_go_and_the_newest_stay(tmp_path: Path) -> None:
+    files = GateFiles(tmp_path / "few", runs_kept=3)
+    made = [files.create(1_796_000_000 + index).id for index in range(5)]
+    assert files.ids() == made[2:]
+
+
+# ---- Baselines and comparison ---------------------------------------------------------------------------------------
+
+
+async def test_a_run_is_accepted_as_baseline_shown_and_compared_with(run_sre: RunSre, runs: GateFiles) -> None:
+    good, same = await measured(), await measured()
+    slow = await measured(script=_slow())
+    for index, result in enumerate((good, same, slow)):
+        keep(runs, result, 1_796_000_000 + index)
+    first, second, third = runs.ids()
+    dry = run_sre("gate", "baseline", "accept", first, "--dry-run")
+    assert (dry.code, Path("gate-baselines").exists()) == (0, False)
+    accepted = run_sre("gate", "baseline", "accept", first, "--note", "release 7")
+    assert accepted.code == 0, accepted.err
+    assert accepted.out == f"accepted {first} as baseline default: 5 runs in gate-baselines/default.json; commit it\n"
+    shown = run_sre("gate", "baseline", "show")
+    assert "release 7" in shown.out
+    assert "  client_host: test" in shown.out
+    assert "default" in run_sre("gate", "baseline", "list").out
+    assert run_sre("gate", "compare", "default", second).code == 0
+    ran = run_sre("gate", "compare", first, third)
+    assert ran.code == 3
+    assert ran.out.startswith("Gate: FAIL\n")
+    assert json.loads(run_sre("gate", "compare", first, third, "-o", "json").out)["verdict"] == "fail"
+    added = run_sre("gate", "baseline", "accept", second, "--add", "-o", "json")
+    assert json.loads(added.out)["runs"] == 10
+
+
+def _slow() -> Any:
+    from sre.testing.load import Behaviour
+
+    return Behaviour(service_seconds=0.08)
+
+
+async def test_a_run_that_failed_or_was_cut_short_is_no_baseline(run_sre: RunSre, runs: GateFiles) -> None:
+    keep(runs, rich(), 1_796_000_000)
+    ran = run_sre("gate", "baseline", "accept")
+    assert ran.code == 3
+    assert "not accepted as baseline: it was interrupted" in ran.err
+    assert not Path("gate-baselines").exists()
+    few = keep(runs, await measured(2), 1_796_000_001)
+    assert run_sre("gate", "baseline", "accept", few).code == 3
+    assert run_sre("gate", "baseline", "accept", few, "--force").code == 0
+
+
+async def test_a_comparison_with_another_environment_is_refused(run_sre: RunSre, runs: GateFiles) -> None:
+    one = keep(runs, await measured(), 1_796_000_000)
+    other = keep(runs, await measured(described=(("client_host", "another"),)), 1_796_000_001)
+    ran = run_sre("gate", "compare", one, other)
+    assert ran.code == 2
+    assert "client_host" in ran.err
+
+
+def test_no_baseline_yet(run_sre: RunSre) -> None:
+    assert run_sre("gate", "baseline", "list").out == "no baseline yet; accept one with sre gate baseline accept\n"
+    ran = run_sre("gate", "baseline", "show", "nightly")
+    assert ran.code == 2
+    assert ran.err == "sre: gate: no baseline 'nightly' in gate-baselines; there are: none\n"
+
+
+# ---- The rest -------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_printed_as_it_is_published(run_sre: RunSre) -> None:
+    from sre.gate.report.schema import published
+
+    assert run_sre("gate", "schema").out == published()
+
+
+@pytest.mark.parametrize("name", ["github", "gitlab", "kubernetes"])
+def test_snippets_are_printed(run_sre: RunSre, name: str) -> None:
+    ran = run_sre("gate", "snippet", name)
+    assert ran.code == 0
+    assert "gate run" in ran.out
+
+
+def test_what_cannot_be_imported_is_told(run_sre: RunSre) -> None:
+    Path("some.json").write_text("{}")
+    ran = run_sre("gate", "import", "some.json")
+    assert ran.code == 2
+    assert ran.err.startswith("sre: some.json: this is no file of a load tool that is known here; expected ")
