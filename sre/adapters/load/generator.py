@@ -25,7 +25,7 @@ from sre.gate.schedule import arrival_rps, schedule
 from sre.gate.stages import Calibration, LiveCounts, StageLoad, StagePlan
 
 WATCH_SECONDS = 0.25
-LEAD_SECONDS = 0.05
+LEAD_SECONDS = 0.15
 """From the order to go to moment 0, so that every process has it in time."""
 READY_SECONDS = 60.0
 STOP_SECONDS = 5.0

@@ -244,7 +244,7 @@ class Sender:
 
     def _end_overdue(self, now: float) -> None:
         seconds = self._order.request_timeout_seconds
-        for flight in list(self._flights.values()):
+        for flight in self._flights.values():  # the oldest first; giving up only asks their tasks to end
             if flight.record.intended_at + seconds > now:
                 break
             self._give_up(flight, Ending(Cause.TIMEOUT, f"no whole answer within {seconds:g} s"))

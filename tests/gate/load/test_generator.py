@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sre.errors import ExitedEarly
+from sre.gate.arrivals import TraceEntry
 from sre.gate.records import Cause, Outcome
 from sre.gate.schedule import schedule
 from sre.gate.stages import Arrivals, LiveCounts, RequestClass
@@ -199,6 +200,19 @@ async def test_calibration_measures_this_client() -> None:
     assert hopeless.client_limited
     assert "at 50 requests/s" in hopeless.reason
     assert "more free cores" in hopeless.reason
+
+
+async def test_a_trace_is_replayed_with_its_own_sizes() -> None:
+    trace = [TraceEntry(0.05 * number, 40 + 20 * (number % 2), 1 + number % 3) for number in range(10)]
+    async with SseStub() as stub:
+        stage = plan(scripted("default"), seconds=0.4, arrivals=Arrivals.REPLAY)
+        load = await run(stub.url, stage, trace=trace)
+        served = stub.stage()
+    assert load.planned == 8
+    for record, entry in zip(load.records, trace, strict=False):
+        assert record.intended_at - load.started_at == pytest.approx(entry.offset_seconds)
+        assert record.output_tokens == record.max_tokens == entry.max_tokens
+        assert len(served[record.number].body["prompt"].split()) == entry.prompt_tokens
 
 
 async def test_headers_of_a_class_are_sent_and_requests_can_be_told_apart_in_logs() -> None:
