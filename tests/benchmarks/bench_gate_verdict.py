@@ -34,7 +34,7 @@ RUN_VARIATION = 0.05
 
 SAME = VirtualTarget(run_variation_ratio=RUN_VARIATION)
 SLOWER = replace(SAME, slowness=1.2)
-TAIL = replace(SAME, slow_share=0.04, slow_factor=1.5)
+TAIL = replace(SAME, slow_share=0.04, slow_factor=1.41)
 """Of four in a hundred requests only: medians and means do not see it."""
 LATE_CLIENT = replace(SAME, client_lag_seconds=0.02)
 
