@@ -25,6 +25,9 @@ SHOWN_SECTIONS = ("stages", "knee", "long_tail", "bottleneck", "latency_budget")
 """On the terminal, after the judgements; everything is in the page and in gate.json."""
 
 
+NOT_ASKED_FOR = "not asked for"
+
+
 # Before.
 
 
@@ -273,7 +276,7 @@ def result_text(result: GateResult, folder: Path, code: ExitCode) -> str:
         mark = tables.WORDS[cell.verdict] if cell.gated else f"({tables.WORDS[cell.verdict]})"
         lines.append(f"{mark:13} {cell.cell}: {one_line(cell.detail or cell.reason.value)}")
     for section in tables.sections(result):
-        if section.name not in SHOWN_SECTIONS:
+        if section.name not in SHOWN_SECTIONS or result.omitted.get(section.name) == NOT_ASKED_FOR:
             continue
         lines += ["", section.title, *(f"  {sentence}" for sentence in section.text)]
         for table in section.tables:

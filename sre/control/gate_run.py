@@ -17,7 +17,7 @@ from sre.control.gate_end import Ended, finish
 from sre.control.gate_stages import StageRunner
 from sre.control.gate_state import CLIENT_LATE, GateState
 from sre.control.gate_world import Folder, Listener, MakeFolder, Order, Target
-from sre.errors import ConfigError, DependencyError, ProcessError, Rejected, StateError
+from sre.errors import Aborted, ConfigError, DependencyError, ProcessError, Rejected, StateError
 from sre.gate import environment, fingerprint, knee, long_tail, plan
 from sre.gate.abort import AbortReason, explain
 from sre.gate.plan import SIDE_B, Step
@@ -48,9 +48,11 @@ async def run_gate(
         DependencyError: The server cannot be reached, or does not serve what is asked for; nothing was measured.
         ConfigError: The baseline is of another environment; nothing was measured.
         StateError: The result folder cannot be made.
+        Aborted: Stopped before anything was measured.
     """
     run = _Run(order, clock, listener, stop)
-    await run.meet()
+    if not await run.unless_stopped(run.meet()):
+        raise Aborted("gate: stopped before anything was measured")
     folder = await asyncio.to_thread(make_folder)
     return await run.execute(folder)
 
@@ -71,8 +73,8 @@ class _Run:
 
     # Before anything is measured.
 
-    async def meet(self) -> None:
-        """Ask every server for an answer, and whether the baseline is one of this environment."""
+    async def meet(self) -> bool:
+        """Ask every server for an answer, and whether the baseline is one of this environment; True: it is so."""
         order, state = self.order, self.state
         self.listener.says(f"asking {order.target.url}")
         state.smoke = await _smoke(order.target)
@@ -88,6 +90,7 @@ class _Run:
         if order.baseline is not None:
             where = f"baseline {order.baseline.name}"
             fingerprint.require_equal(order.baseline.fingerprint, state.fingerprint, where)
+        return True
 
     # The run.
 
@@ -117,7 +120,7 @@ class _Run:
         rate = plan.top_rate(self.settings, self.order.trace)
         self.listener.says(f"calibrating this client at {rate:g} requests/s")
         limit = self.settings.client_lag_p99_seconds
-        found = await self._unless_stopped(self.order.target.generator.calibrate(rate, CALIBRATION_SECONDS, limit))
+        found = await self.unless_stopped(self.order.target.generator.calibrate(rate, CALIBRATION_SECONDS, limit))
         self.state.calibration = found
         if found is not None and found.client_limited:
             self.listener.says(
@@ -287,7 +290,7 @@ class _Run:
         if self.folder is not None:
             await asyncio.to_thread(self.folder.save, self.state.result(self.clock.wall(), interrupted=KILLED))
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What ``work`` returns; None if a person stopped the run meanwhile."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self.stop.wait())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from sre.errors import ConfigError, ExitCode, Unreachable
+from sre.errors import Aborted, ConfigError, ExitCode, ExitedEarly, Unreachable
 from sre.gate.records import Cause
+from sre.gate.result import Smoke
 from sre.gate.stages import StageKind, StagePlan
 from sre.gate.verdict import Reason, Verdict
 from sre.testing.load import Behaviour
@@ -53,6 +56,37 @@ async def test_a_server_that_is_not_there_leaves_no_folder() -> None:
     with pytest.raises(Unreachable, match="connection refused"):
         await scene.run()
     assert scene.folders_made == 0
+
+
+async def test_stopped_while_the_server_is_asked_nothing_is_left() -> None:
+    scene = Scene()
+    asked = asyncio.Event()
+
+    async def never() -> Smoke:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("not reached")
+
+    scene.load.smoke = never  # type: ignore[method-assign]
+    task = asyncio.create_task(scene.run())
+    await asked.wait()
+    scene.stop.set()
+    with pytest.raises(Aborted, match="before anything was measured"):
+        await task
+    assert scene.folders_made == 0
+
+
+async def test_a_load_process_that_dies_ends_the_run_and_keeps_what_there_is() -> None:
+    def dies(plan: StagePlan, seconds: float) -> None:
+        if plan.rate_rps == 40 and seconds > 10:
+            raise ExitedEarly("load process 7: ended with exit code -9")
+
+    scene = Scene(on_look=dies)
+    ended = await scene.run()
+    assert ended.exit_code(inconclusive_passes=True) is ExitCode.COULD_NOT_RUN
+    assert ended.result.interrupted == ended.broken == "load process 7: ended with exit code -9"
+    assert ended.result.runs[0].stages[0].summary is not None
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
 
 
 async def test_a_stage_with_too_many_failures_is_given_up_and_what_follows_is_skipped() -> None:
