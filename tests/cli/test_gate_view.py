@@ -69,7 +69,7 @@ def test_the_bar_redraws_the_figures_and_leaves_a_line_per_stage() -> None:
     from sre.cli.gate_view import Bar
 
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120)
+    console = Console(file=out, force_terminal=True, width=120, highlight=False)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[figures]}"))
     with Progress(*columns, console=console) as progress:
         bar = Bar(App(None, None, False), progress)
