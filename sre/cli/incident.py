@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.bottleneck import bottleneck
 from sre.cli.notify import has_state, no_state
 from sre.errors import ExitCode, Refused, StateError
 
@@ -31,7 +32,10 @@ def incident() -> None:
 
 @click.group()
 def analyze() -> None:
-    """Explain the last failure."""
+    """Explain the last failure, or what limits a server under load."""
+
+
+analyze.add_command(bottleneck)
 
 
 @incident.command("list")

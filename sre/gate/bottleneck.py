@@ -170,7 +170,7 @@ def attribute(
             f"{_named(limit.resource)}: a limit was reached ({limit.highest:.0%} at {limit.stage}), and no watched "
             f"resource has its ceiling at the knee of {knee_rps:.4g} requests/s{nearest}; rests on {limit.source}{hint}"
         )
-        return answer(limit.resource, limit.lasting and not _held(limit.stage, measured), None, said)
+        return answer(limit.resource, limit.lasting and not _held(limit.stage, measured, knee_rps), None, said)
     return answer(
         None,
         False,
@@ -305,17 +305,23 @@ def _client(
     return ""
 
 
-def _held(stage: str, measured: Sequence[tuple[StageResult, StageSummary]]) -> bool:
-    """Whether the service held the stage: a limit reached there did not end it."""
-    return any(one.plan.name == stage and summary.saturated is False for one, summary in measured)
+def _held(stage: str, measured: Sequence[tuple[StageResult, StageSummary]], knee_rps: float) -> bool:
+    """Whether the service held the stage, and well below the knee: a limit reached there did not end it."""
+    return any(
+        one.plan.name == stage and summary.saturated is False and one.plan.rate_rps < (1 - CONFIRMED_WITHIN) * knee_rps
+        for one, summary in measured
+    )
 
 
 def _unseen(stages: Iterable[StageResult]) -> list[str]:
+    """What no stage showed."""
     found: dict[str, str] = {}
+    seen: set[str] = set()
     for stage in stages:
         if stage.signals is not None:
             found.update(stage.signals.unseen)
-    return [f"{name}: {why}" for name, why in sorted(found.items())]
+            seen |= {use.resource.value for use in stage.signals.uses}
+    return [f"{name}: {why}" for name, why in sorted(found.items()) if name not in seen]
 
 
 def _storage_hint(batch: float, demands: Sequence[Demand], unseen: Sequence[str]) -> str:

@@ -49,6 +49,11 @@ AVERAGED = frozenset({"flops_per_gpu", "read_bytes_per_gpu", "write_bytes_per_gp
 """Per GPU already: of several engines the mean."""
 NEEDED = ("running", "generation_tokens")
 """A page without these is no engine's."""
+LEAST_MOMENTS = 6
+STANDS_RATIO = 0.7
+"""Of the moments in which requests wait: the batch is at its largest size. With other limits it swings."""
+LARGEST_SWING = 0.05
+"""Requests that end per step, of the batch, above which that cannot be told from other swings."""
 FLOPS_HINT = "the engine does not estimate it; start it with --enable-mfu-metrics"
 
 
@@ -157,6 +162,39 @@ def combine(deltas: Sequence[EngineDelta], samples: Sequence[Sequence[EnginePage
             found[means] = math.fsum(whole) / len(whole)
             if name == "kv_usage":
                 found["kv_usage_max"] = max(whole)
+    ending = math.fsum(
+        delta.counters["requests_finished"] / delta.counters["steps"]
+        for delta in deltas
+        if delta.counters.get("steps", 0) > 0 and "requests_finished" in delta.counters
+    )
+    if ending > 0:
+        found["ending_per_step"] = ending
+    return found | _plateau(samples, ending)
+
+
+def _plateau(samples: Sequence[Sequence[EnginePage]], ending: float) -> dict[str, float]:
+    """
+    How the batch stands while requests wait: at one number where slots are what they wait for.
+
+    The gauge is taken when a step has ended, without the requests that ended with it: so much it swings.
+    """
+    moments = [
+        math.fsum(page.gauges.get("running", 0.0) for page in pages)
+        for pages in samples
+        if math.fsum(page.gauges.get("waiting", 0.0) for page in pages) > 0
+    ]
+    if not moments:
+        return {}
+    most = max(moments)
+    found = {
+        "waiting_moments": float(len(moments)),
+        "waiting_moments_ratio": len(moments) / len(samples),
+        "running_while_waiting_mean": math.fsum(moments) / len(moments),
+    }
+    if ending <= LARGEST_SWING * most:
+        found["running_max"] = most
+        least = most - max(1.0, 2 * ending)
+        found["running_at_max_ratio"] = sum(1 for running in moments if running >= least) / len(moments)
     return found
 
 
@@ -183,16 +221,15 @@ def engine_uses(
         unseen["kv_cache"] = "no such gauge on the engines' pages"
     if "running_mean" not in engine:
         unseen["batch_slots"] = "no such gauge on the engines' pages"
-    elif batch_slots is None:
+    elif batch_slots is None and not _stands(engine):
         unseen["batch_slots"] = "max_num_seqs stands on no page; it is known for engines in sre.yaml only"
     else:
-        running = engine["running_mean"]
-        uses.append(
-            ResourceUse(
-                Resource.BATCH_SLOTS, running / batch_slots, True, f"{vllm.REQUESTS_RUNNING.name} of max_num_seqs",
-                running, "requests", float(batch_slots),
-            )
-        )  # fmt: skip
+        source = f"{vllm.REQUESTS_RUNNING.name} of max_num_seqs"
+        slots = float(batch_slots or engine["running_max"])
+        if batch_slots is None:
+            source = f"{vllm.REQUESTS_RUNNING.name} stands at {slots:.0f} while others wait; max_num_seqs is not told"
+        running = min(slots, _in_batch(engine))
+        uses.append(ResourceUse(Resource.BATCH_SLOTS, running / slots, True, source, running, "requests", slots))
     moved = engine.get("read_bytes_per_gpu", 0.0) + engine.get("write_bytes_per_gpu", 0.0)
     for resource, amount, capacity, scale, unit, metric, setting in (
         (
@@ -215,6 +252,22 @@ def engine_uses(
             rate = amount / seconds
             uses.append(ResourceUse(resource, rate / capacity, False, metric, rate / scale, unit, capacity / scale))
     return uses, unseen
+
+
+def _in_batch(engine: Mapping[str, float]) -> float:
+    """
+    Requests in the batch while a step ran, mean: those that ended with it are no longer in the gauge.
+
+    Where requests waited in most of the moments, only these count: the drain after the stage is not load.
+    """
+    mostly = engine.get("waiting_moments_ratio", 0.0) >= 0.5
+    seen = engine["running_while_waiting_mean"] if mostly else engine["running_mean"]
+    return seen + engine.get("ending_per_step", 0.0)
+
+
+def _stands(engine: Mapping[str, float]) -> bool:
+    moments, share = engine.get("waiting_moments", 0.0), engine.get("running_at_max_ratio", 0.0)
+    return moments >= LEAST_MOMENTS and share >= STANDS_RATIO and engine.get("running_max", 0.0) > 0
 
 
 def _found(samples: Mapping[str, tuple[Series, ...]], metric: Metric) -> tuple[Series, ...]:

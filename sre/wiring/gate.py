@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from sre.adapters.clock import SystemClock
 from sre.adapters.gate_files import GateFiles
 from sre.control.gate_end import Ended
-from sre.control.gate_ports import SignalReader
 from sre.control.gate_run import run_gate
 from sre.control.gate_world import Listener, Order, Target
 from sre.errors import ConfigError, StateError, Unreachable
@@ -169,7 +168,7 @@ async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, 
     async with contextlib.AsyncExitStack() as stack:
 
         async def opened(server: Server) -> Target:
-            return await stack.enter_async_context(_target(asked, server, api_key, clock))
+            return await stack.enter_async_context(_target(asked, server, api_key, clock, environ))
 
         order = Order(
             settings=asked.settings,
@@ -192,8 +191,11 @@ async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, 
 
 
 @contextlib.asynccontextmanager
-async def _target(asked: Asked, server: Server, api_key: str | None, clock: SystemClock) -> AsyncIterator[Target]:
+async def _target(
+    asked: Asked, server: Server, api_key: str | None, clock: SystemClock, environ: Mapping[str, str]
+) -> AsyncIterator[Target]:
     from sre.adapters.load import AiohttpLoad
+    from sre.wiring.gate_signals import opened_signals
 
     settings, load = asked.settings, asked.settings.load
     generator = AiohttpLoad(
@@ -209,17 +211,16 @@ async def _target(asked: Asked, server: Server, api_key: str | None, clock: Syst
         seed=load.seed,
         trace=asked.entries,
     )
-    async with generator:
-        yield Target(server.url, generator, _signals(server, settings, api_key, clock))
-
-
-def _signals(server: Server, settings: GateSettings, api_key: str | None, clock: SystemClock) -> SignalReader:
-    import importlib
-
-    try:
-        module = importlib.import_module("sre.adapters.gate_signals")
-    except ModuleNotFoundError:
-        from sre.testing.load import FakeSignals
-
-        return FakeSignals()
-    return module.GateSignals(server.metrics_urls or (f"{server.url}/metrics",), clock=clock)
+    signals = opened_signals(
+        server.url,
+        server.metrics_urls,
+        ours=server.ours,
+        root=asked.root,
+        settings=settings,
+        paths=asked.paths,
+        api_key=api_key,
+        clock=clock,
+        environ=environ,
+    )
+    async with generator, signals as reader:
+        yield Target(server.url, generator, reader)

@@ -207,6 +207,18 @@ def test_a_limit_that_was_reached_and_held_is_not_confirmed() -> None:
     assert answer.limits[0].stage == "200qps"
 
 
+def test_a_limit_reached_right_at_the_knee_is_confirmed_though_that_stage_held() -> None:
+    stages = stages_of({Resource.BATCH_SLOTS: (0.2, 0.95, 1.0), Resource.CPU: (0.1, 0.2, 0.3)}, (100, 200, 240))
+    answer = attribute(stages, Knee(200, 220, 210, 10, "resolved", ()))
+    assert (answer.binding, answer.confirmed) == (Resource.BATCH_SLOTS, True)
+
+
+def test_what_one_stage_showed_is_not_unseen() -> None:
+    stages = stages_of({Resource.CPU: (0.3, 0.6, 0.9)})
+    blind = dataclasses.replace(stages[0], signals=StageSignals(2.0, unseen={"cpu": "no time passed"}))
+    assert attribute([blind, *stages[1:]], None).unseen == ("network: no link speed",)
+
+
 def test_without_a_knee_the_lowest_ceiling_is_named_but_not_confirmed() -> None:
     stages = stages_of({Resource.CPU: (0.1, 0.2, 0.3)})
     held = [

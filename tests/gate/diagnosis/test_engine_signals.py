@@ -107,6 +107,37 @@ def test_work_estimates_are_shares_of_the_peak() -> None:
     assert set(unseen) == {"kv_cache"}
 
 
+def pages(*gauges: tuple[float, float]) -> list[list[EnginePage]]:
+    return [[EnginePage(gauges={"running": running, "waiting": waiting})] for running, waiting in gauges]
+
+
+def test_a_batch_that_stands_while_others_wait_shows_its_slots() -> None:
+    def used(*gauges: tuple[float, float]) -> float | None:
+        uses, unseen = engine_uses(
+            combine([], pages(*gauges)), 10, batch_slots=None, flops_per_second=None, memory_bytes_per_second=None
+        )
+        assert ("batch_slots" in unseen) is not any(use.resource is Resource.BATCH_SLOTS for use in uses)
+        return next((use.utilization for use in uses if use.resource is Resource.BATCH_SLOTS), None)
+
+    assert used((10, 0), *[(32, 9)] * 8, (31, 2)) == pytest.approx((8 * 32 + 31) / 9 / 32)
+    assert used(*[(8, 0)] * 24, *[(32, 9)] * 8) == pytest.approx(14 / 32)  # reached for moments
+    assert used(*[(32, 0)] * 10) is None  # nobody waits
+    assert used(*[(20 + swing, 50) for swing in range(10)]) is None  # it swings
+    assert used(*[(32, 9)] * 3) is None  # too short a look
+
+
+def test_requests_that_end_with_a_step_were_in_its_batch() -> None:
+    delta = difference(
+        EnginePage({"requests_finished": 0, "steps": 0}), EnginePage({"requests_finished": 800, "steps": 200})
+    )
+    engine = combine([delta], pages(*[(28, 9)] * 8))
+    assert engine["ending_per_step"] == 4
+    assert "running_max" not in engine  # 4 of 28 swing: a plateau says nothing
+    uses, _ = engine_uses(engine, 10, batch_slots=32, flops_per_second=None, memory_bytes_per_second=None)
+    (slots,) = [use for use in uses if use.resource is Resource.BATCH_SLOTS]
+    assert slots.utilization == 1.0
+
+
 def test_what_the_engine_does_not_tell_has_a_reason() -> None:
     uses, unseen = engine_uses(
         {"running_mean": 3.0, "flops_per_gpu": 1e12}, 10, batch_slots=None, flops_per_second=None,
