@@ -23,8 +23,8 @@ PULSE_SECONDS = 0.025
 """How often deadlines are looked at and the loop's own lateness is measured."""
 SAMPLE_SECONDS = 0.1
 NEWS_SECONDS = 0.25
-LEAST_SLEEP_SECONDS = 0.001
-"""uvloop's timers count milliseconds: shorter ones would spin."""
+ROUNDING_SECONDS = 0.0005
+"""uvloop's timers count whole milliseconds: without it, two of five would fire early, and be set again."""
 BURST = 16
 """Requests started in one go when behind; then answers are read, too."""
 ERROR_BODY_BYTES = 16 * 1024
@@ -122,7 +122,7 @@ class Sender:
             planned = self._share[self._next]
             due = self._due_at(planned)
             while (wait := due - time.monotonic()) > 0:
-                await asyncio.sleep(max(wait, LEAST_SLEEP_SECONDS))
+                await asyncio.sleep(wait + ROUNDING_SECONDS)
                 in_a_row = 0
             self._next += 1
             if len(self._flights) < self._max_in_flight:
@@ -226,7 +226,7 @@ class Sender:
         while True:
             beat += 1
             due = began + beat * PULSE_SECONDS
-            await asyncio.sleep(max(due - time.monotonic(), LEAST_SLEEP_SECONDS))
+            await asyncio.sleep(max(0.0, due - time.monotonic()) + ROUNDING_SECONDS)
             now = time.monotonic()
             self._loop_lags.append(max(0.0, now - due))
             beat = max(beat, int((now - began) / PULSE_SECONDS))  # beats missed are one lateness, not many
