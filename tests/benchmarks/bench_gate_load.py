@@ -14,7 +14,6 @@ import os
 import statistics
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,8 @@ TOKENS = 16
 PROMPT_TOKENS = 64
 FIRST_TOKEN_SECONDS, TOKEN_SECONDS = 0.05, 0.005
 LIMIT_SECONDS = 0.02
-LADDER_RPS = (60, 125, 250, 500, 1000, 1500, 2000, 3000, 4000)
+LADDER_RPS = (100, 250, 500, 1000, 1500, 2000, 3000, 4000)
+TRIES = 3
 VLLM_SECONDS = 120
 VLLM_BENCH_SERVE = """
 import argparse
@@ -104,15 +104,14 @@ def show(name: str, rounds: list[dict[str, float]]) -> None:
 @pytest.mark.benchmark
 async def test_rate_lateness_and_cost() -> None:
     """Medians over rounds."""
-    print(
-        f"\n{TOKENS}-token answers, an event each, {TOKEN_SECONDS * 1000:g} ms apart; {SECONDS:g} s; {load_average()}"
-    )
-    for rate, processes in ((500, 1), (1000, 1), (1400, 2), (2000, 2)):
+    print(f"\n{TOKENS}-token answers, an event each; {ROUNDS} rounds of {SECONDS:g} s; {load_average()}")
+    cases = ((500, 1, TOKEN_SECONDS), (1400, 2, TOKEN_SECONDS), (2000, 2, TOKEN_SECONDS), (2000, 2, 0.0))
+    for rate, processes, apart in cases:
         rounds = []
         for _ in range(ROUNDS):
-            async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
+            async with running_stub(FIRST_TOKEN_SECONDS, apart) as url:
                 rounds.append(figures(*await ours(url, stage(rate), processes)))
-        show(f"{rate} requests/s, {processes} process(es)", rounds)
+        show(f"{rate} requests/s, events {1000 * apart:g} ms apart, {processes} process(es)", rounds)
     print(f"  {load_average()}; aims: lag_p99 < 20, chunks/s >= 20,000 with ttft_error <= 5 ms, cpu <= 0.4")
 
 
@@ -159,18 +158,16 @@ async def test_rate_held_against_vllm_bench_serve(vllm_python: str, tiny_model: 
     with tempfile.TemporaryDirectory(prefix="sre-") as name:
         for rate in LADDER_RPS:
             for client in sorted(going):
-                # The better of two: what else runs here may have come in between.
+                # The best of three: what else runs here may have come in between.
                 lags = []
-                for _ in range(2):
+                for _ in range(TRIES):
                     if client == "sre gate":
                         lags.append(await our_lag(rate))
                     else:
                         async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
-                            began = time.monotonic()
                             lags.append(
                                 await asyncio.to_thread(vllm_lag, vllm_python, tiny_model, url, rate, Path(name))
                             )
-                            print(f"    (vllm bench serve took {time.monotonic() - began:.0f} s)")
                     if lags[-1] < LIMIT_SECONDS:
                         break
                 print(f"  {rate:5} requests/s  {client:17} lag P99 {1000 * min(lags):8.1f} ms   {load_average()}")
