@@ -43,6 +43,8 @@ class Served:
     first_token_at: float = math.nan
     last_token_at: float = math.nan
     preemptions: int = 0
+    longest_gap_seconds: float = math.nan
+    """Between two tokens; NaN where it was not asked for, or there were fewer than two."""
 
     @property
     def finished(self) -> bool:
@@ -135,6 +137,7 @@ def drive(
     slowness: float = 1.0,
     jitter: bool = True,
     until: float = math.inf,
+    gaps: bool = False,
 ) -> VirtualRun:
     """
     Serve ``arrivals``.
@@ -142,6 +145,7 @@ def drive(
     Args:
         arrivals: In order of ``at``. None may need more KV cache than there is: it would wait for ever.
         slowness: Factor on every step: 1.2 is an engine that takes a fifth longer for everything.
+        gaps: Note the longest gap between tokens, too, which costs time per token.
         until: Take no step that would begin later; what is unfinished then stays so.
 
     Raises:
@@ -156,6 +160,7 @@ def drive(
             raise ValueError(f"a request of {arrival.prompt_tokens} + {arrival.output_tokens} tokens never fits")
     engine = Engine(limits, cost=cost, seed=seed, time_scale=1 / slowness, jitter=jitter)
     steps: list[VirtualStep] = []
+    last_token: dict[int, float] = {}
     now, position, count = 0.0, 0, len(arrivals)
 
     def admit(moment: float) -> float:
@@ -189,6 +194,13 @@ def drive(
         )
         for number, scheduled_at, _ in report.first:
             served[number].scheduled_at, served[number].first_token_at = scheduled_at, now
+        if gaps:
+            ended_now = [one.id for one in report.ended if one.token]
+            for number in (*report.tokens, *ended_now):
+                if number in last_token:
+                    gap, longest = now - last_token[number], served[number].longest_gap_seconds
+                    served[number].longest_gap_seconds = gap if math.isnan(longest) else max(longest, gap)
+                last_token[number] = now
         for ended in report.ended:
             served[ended.id].last_token_at, served[ended.id].preemptions = now, ended.preemptions
     return VirtualRun(served, steps, steps[-1].started_at + steps[-1].seconds if steps else 0.0, limits)
