@@ -84,22 +84,26 @@ def stage(service: Service, plan: StagePlan, *, lag_seconds: float = 0.0003) -> 
     at, sends = 0.0, []
     while (at := at + chance.expovariate(plan.rate_rps)) < plan.duration_seconds:
         sends.append(at)
-    free = {name: [0.0] * one.servers for name, one in service.stations.items()}
-    busy = dict.fromkeys(service.stations, 0.0)
+    line = [
+        (at, [0.0] * one.servers, 1 / one.seconds, 1 - one.idle) for at, one in enumerate(service.stations.values())
+    ]
+    busy = [0.0] * len(line)
     permits = [0.0] * service.admitted if service.admitted else None
     records, ends = [], []
     for number, sent in enumerate(sends):
         moment = sent
         if permits is not None:
             moment = max(moment, heapq.heappop(permits))
-        for name, one in service.stations.items():
-            queue = free[name]
+        for position, queue, per_second, share in line:
             begin = max(moment, heapq.heappop(queue))
-            work = chance.expovariate(1 / one.seconds)
-            moment = begin + work / (1 - one.idle)
+            work = chance.expovariate(per_second)
+            moment = begin + work / share
             heapq.heappush(queue, moment)
             # Only what falls into the stage is seen in it.
-            busy[name] += work * max(0.0, min(1.0, (plan.duration_seconds - begin) / max(1e-9, moment - begin)))
+            if moment <= plan.duration_seconds:
+                busy[position] += work
+            elif begin < plan.duration_seconds:
+                busy[position] += work * (plan.duration_seconds - begin) / (moment - begin)
         moment += service.delay_seconds
         if permits is not None:
             heapq.heappush(permits, moment)
@@ -116,10 +120,10 @@ def stage(service: Service, plan: StagePlan, *, lag_seconds: float = 0.0003) -> 
         _in_flight(sends, ends, plan.duration_seconds), ClientCost(0.1, 1, 0.001, 0.0002, lag_seconds, lag_seconds),
     )  # fmt: skip
     uses = []
-    for name, one in service.stations.items():
+    for (name, one), spent in zip(service.stations.items(), busy, strict=True):
         if name in service.hidden:
             continue
-        share = one.idle + busy[name] / one.servers / plan.duration_seconds
+        share = one.idle + spent / one.servers / plan.duration_seconds
         shown = max(0.0, min(1.0, share * chance.gauss(1, service.noise)))
         amount = None if one.capacity is None else shown * one.capacity
         uses.append(ResourceUse(name, shown, False, f"monitor of {name.value}", amount, one.unit, one.capacity))

@@ -14,7 +14,6 @@ from tests.support.virtual_gate import VirtualTarget, plan, serve
 
 CHAT = (RequestClass("chat", 1.0, 256, 32),)
 SHORT = (RequestClass("short", 1.0, 64, 4),)
-VARIED = (RequestClass("small", 0.7, 64, 8), RequestClass("large", 0.3, 256, 24))
 LONG = (RequestClass("short", 0.9, 128, 16), RequestClass("long", 0.1, 4096, 16))
 ANSWERS = (RequestClass("essay", 1.0, 256, 100),)
 
@@ -22,9 +21,7 @@ CONFIGURATIONS = [
     (Limits(max_num_seqs=64), SHORT, Bound.SLOTS),
     (Limits(max_num_seqs=256), SHORT, Bound.STEP_TOKENS),
     (Limits(max_num_seqs=32), CHAT, Bound.SLOTS),
-    (Limits(max_num_seqs=16), VARIED, Bound.SLOTS),
     (Limits(max_num_seqs=64), LONG, Bound.STEP_TOKENS),
-    (Limits(max_num_seqs=64, max_num_batched_tokens=512), CHAT, Bound.STEP_TOKENS),
     (Limits(kv_cache_tokens=16_000), ANSWERS, Bound.KV_CACHE),
 ]
 
