@@ -23,7 +23,8 @@ def test_command_reference_in_readme_is_up_to_date() -> None:
 
 def test_the_check_of_the_reference_can_fail() -> None:
     readme = command_reference.README.read_text("utf-8")
-    broken = readme.replace("`--dry-run`", "`--dryrun`", 1)
+    prose, reference = readme.split(command_reference.BEGIN)
+    broken = prose + command_reference.BEGIN + reference.replace("`--dry-run`", "`--dryrun`", 1)
     assert broken != readme
     assert with_reference(broken, render()) != broken
 
