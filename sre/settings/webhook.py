@@ -125,7 +125,10 @@ class WebhookSettings(Settings):
     host: str = "127.0.0.1"
     port: Port = 9401
     token: SecretRef | None = None
-    """What Alertmanager sends as "Authorization: Bearer …"."""
+    """
+    What Alertmanager sends as "Authorization: Bearer …". A file that is replaced is good at once, what was in it before
+    for five minutes more.
+    """
     basic_user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     basic_password: SecretRef | None = None
     tls_certificate: str | None = None

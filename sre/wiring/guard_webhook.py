@@ -26,6 +26,7 @@ from sre.control.ack_links import AckLinks
 from sre.control.acknowledgements import Acknowledgements
 from sre.control.alert_intake import AlertIntake
 from sre.control.alert_ports import Hands, NoGuard
+from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery
 from sre.control.notify_proof import Canaries
 from sre.errors import ConfigError, Refused
@@ -36,7 +37,8 @@ from sre.notify.escalation import told_of_acknowledgement
 from sre.notify.links import AckAddress, Links
 from sre.notify.renderer import Renderer
 from sre.redaction import Redact
-from sre.servers.alert_webhook import PATH, AlertWebhook, Credentials, Limits
+from sre.servers.alert_webhook import PATH, AlertWebhook, Limits
+from sre.servers.alert_webhook_credentials import Credentials, Keyring
 from sre.servers.alert_webhook_tls import Certificate
 from sre.servers.exporter import Metrics
 from sre.servers.exporter_webhook import WebhookMetrics
@@ -49,8 +51,8 @@ log = logging.getLogger("sre.webhook")
 
 AGAIN_SECONDS = 5.0
 """A port that is taken, a secret that is not there yet: looked for again after this."""
-CERTIFICATE_SECONDS = 30.0
-"""So often it is looked whether the certificate was renewed."""
+LOOK_SECONDS = 30.0
+"""So often it is looked whether certificate and credentials were renewed."""
 
 
 def credentials_of(settings: WebhookSettings, environ: Mapping[str, str]) -> Credentials:
@@ -67,6 +69,12 @@ def credentials_of(settings: WebhookSettings, environ: Mapping[str, str]) -> Cre
     if token is None and basic is None:
         raise ConfigError(["webhook: anybody could page and trip: set token, or basic_user and basic_password"])
     return Credentials(token, basic)
+
+
+def keyring_of(settings: WebhookSettings, environ: Mapping[str, str], clock: Clock) -> Keyring:
+    """Return what knows who may post, also when the files of ``settings`` change. Raises ConfigError."""
+    calls = BlockingCalls("webhook: credentials")
+    return Keyring(credentials_of(settings, environ), lambda: calls(lambda: credentials_of(settings, environ)), clock)
 
 
 def ack_secret_of(settings: WebhookSettings, environ: Mapping[str, str]) -> bytes | None:
@@ -132,9 +140,10 @@ class Webhook:
             else None
         )
         certificate = certificate_of(settings)
+        keyring = keyring_of(settings, environ, self.clock)
         webhook = AlertWebhook(
             self.intake,
-            credentials_of(settings, environ),
+            keyring,
             Limits(settings.max_body_bytes, settings.request_timeout_seconds, settings.max_connections),
             counted=self.metrics.requested,
             acknowledger=links,
@@ -143,20 +152,21 @@ class Webhook:
         async with webhook.serve(settings.host, settings.port, tls) as port:
             self.metrics.listening = True
             log.info("webhook: listening on %s port %d, path %s", settings.host, port, PATH)
-            watching = None if certificate is None else asyncio.create_task(self._watch(certificate))
+            watching = asyncio.create_task(self._watch(keyring, certificate))
             try:
                 yield port
             finally:
                 self.metrics.listening = False
-                if watching is not None:
-                    watching.cancel()
-                    await asyncio.gather(watching, return_exceptions=True)
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
 
-    async def _watch(self, certificate: Certificate) -> None:
-        watch = CertificateWatch(certificate, self.intake.duties.uncertified)
+    async def _watch(self, keyring: Keyring, certificate: Certificate | None) -> None:
+        watch = None if certificate is None else CertificateWatch(certificate, self.intake.duties.uncertified)
         while True:
-            await self.clock.sleep(CERTIFICATE_SECONDS)
-            await watch.look()
+            await self.clock.sleep(LOOK_SECONDS)
+            await keyring.look()
+            if watch is not None:
+                await watch.look()
 
 
 class CertificateWatch:

@@ -23,7 +23,8 @@ from sre.control.notify_proof import Canaries
 from sre.notify.alert_decide import Intake
 from sre.notify.alert_records import Verdict
 from sre.notify.alert_routes import Routes
-from sre.servers.alert_webhook import PATH, Acknowledger, AlertWebhook, Credentials, Limits
+from sre.servers.alert_webhook import PATH, Acknowledger, AlertWebhook, Door, Limits
+from sre.servers.alert_webhook_credentials import Credentials, Keyring
 from sre.settings.webhook import WebhookSettings
 from tests.webhook.scenes import everybody
 
@@ -31,6 +32,15 @@ TOKEN = "correct-horse-battery-staple"
 CREDENTIALS = Credentials(TOKEN, ("prometheus", "s3cret-password"))
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 LIMITS = Limits(body_bytes=1_000_000, seconds=1.0, connections=16)
+
+
+def unchanging() -> Keyring:
+    """Who may post, for ever."""
+
+    async def read() -> Credentials:
+        return CREDENTIALS
+
+    return Keyring(CREDENTIALS, read, SystemClock())
 
 
 class Counts:
@@ -129,7 +139,7 @@ async def receiver(
     *,
     limits: Limits = LIMITS,
     hands: Hands | None = None,
-    credentials: Credentials = CREDENTIALS,
+    door: Door | None = None,
     tls: ssl.SSLContext | None = None,
     acknowledger: Acknowledger | None = None,
 ) -> AsyncIterator[Receiver]:
@@ -146,7 +156,9 @@ async def receiver(
             IncidentFiles(folder / "incidents"),
             canaries=Canaries(clock),
         )
-        webhook = AlertWebhook(intake, credentials, limits, counted=counts.requested, acknowledger=acknowledger)
+        webhook = AlertWebhook(
+            intake, door or unchanging(), limits, counted=counts.requested, acknowledger=acknowledger
+        )
         taking = asyncio.create_task(intake.run())
         try:
             async with webhook.serve("127.0.0.1", 0, tls) as port:
