@@ -52,13 +52,23 @@ def accept(
     from sre.gate.baseline import accept as accepted
     from sre.wiring.gate import results
 
-    chosen = name or app.settings().gate.baseline.name
+    settings = app.settings().gate
+    chosen = name or settings.baseline.name
     found = results(app.paths(), folder).read(run)
     files = _files(app)
     at = SystemClock().wall()
 
     def change(existing: Baseline | None) -> Baseline:
-        return accepted(found, name=chosen, accepted_at=at, note=note, existing=existing if add else None, force=force)
+        return accepted(
+            found,
+            name=chosen,
+            accepted_at=at,
+            note=note,
+            existing=existing if add else None,
+            force=force,
+            may_differ=settings.baseline.may_differ,
+            client_lag_p99_seconds=settings.client_lag_p99_seconds,
+        )
 
     made = change(files.load(chosen) if add else None) if dry_run else _write(files, chosen, change, add)
     path = files.path(chosen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from sre.gate.baseline import Baseline
     from sre.gate.fingerprint import Fingerprint
     from sre.gate.result import GateResult, RunResult
+    from sre.gate.self_checks import Check
+    from sre.gate.stages import Calibration
     from sre.gate.verdict import GateVerdict
 
 FORMATS = ("text", "html", "markdown", "junit", "json", "annotations")
@@ -132,7 +136,15 @@ def compare(app: App, reference: str, candidate: str, folder: Path | None, outpu
 
     settings = app.settings().gate
     theirs, ours = _side(app, reference, folder), _side(app, candidate, folder)
-    verdict = judge_both(theirs[0], ours[0], JudgePolicy.of(settings), fingerprints=(theirs[1], ours[1]))
+    verdict = judge_both(
+        theirs.runs,
+        ours.runs,
+        JudgePolicy.of(settings),
+        fingerprints=(theirs.fingerprint, ours.fingerprint),
+        calibrations=(theirs.calibration, ours.calibration),
+        checks=(*theirs.checks, *ours.checks),
+        interrupted=theirs.interrupted or ours.interrupted,
+    )
     app.emit(output, codec.encode(verdict), lambda: verdict_text(verdict))
     return exit_code(verdict, settings.inconclusive == "pass")
 
@@ -157,7 +169,18 @@ def exit_code(verdict: GateVerdict, inconclusive_passes: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def _side(app: App, name: str, folder: Path | None) -> tuple[Baseline | list[RunResult], Fingerprint]:
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a comparison, and what speaks for or against its numbers; a baseline was looked at when accepted."""
+
+    runs: Baseline | Sequence[RunResult]
+    fingerprint: Fingerprint
+    calibration: Calibration | None = None
+    checks: Sequence[Check] = ()
+    interrupted: str = ""
+
+
+def _side(app: App, name: str, folder: Path | None) -> _Side:
     from sre.adapters.gate_baselines import NAME, BaselineFolder
     from sre.cli.gate import config_of
     from sre.wiring.gate import baselines_folder, results
@@ -168,10 +191,11 @@ def _side(app: App, name: str, folder: Path | None) -> tuple[Baseline | list[Run
         if NAME.fullmatch(name):
             baseline = BaselineFolder(baselines_folder(app.settings().gate, config_of(app))).load(name)
             if baseline is not None:
-                return baseline, baseline.fingerprint
+                return _Side(baseline, baseline.fingerprint)
         raise ConfigError([f"{error}; see sre gate baseline list"]) from None
     runs = [run for run in found.runs if run.side != "B"]
-    return runs, found.fingerprint
+    interrupted = f"{found.id}: {found.interrupted}" if found.interrupted else ""
+    return _Side(runs, found.fingerprint, found.calibration, found.checks, interrupted)
 
 
 @click.command()

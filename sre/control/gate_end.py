@@ -104,4 +104,5 @@ def judged(state: GateState) -> GateVerdict:
         calibration=state.calibration,
         checks=state.checks(),
         interrupted=state.interrupted,
+        unseen=state.unseen(),
     )

@@ -20,6 +20,7 @@ from sre.control.gate_world import Folder, Listener, MakeFolder, Order, Target
 from sre.errors import Aborted, ConfigError, DependencyError, ProcessError, Rejected, StateError
 from sre.gate import environment, fingerprint, knee, long_tail, plan
 from sre.gate.abort import AbortReason, explain
+from sre.gate.objectives import breaks_objective
 from sre.gate.plan import SIDE_B, Step
 from sre.gate.result import RunResult, Smoke, StageResult
 from sre.gate.stages import StageLoad, StagePlan
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 CALIBRATION_SECONDS = 2.0
 HOPELESS = frozenset({AbortReason.ERROR_SHARE.value, AbortReason.OVER_LIMIT.value})
-"""A stage of the staircase given up for one of these breaks an objective: no further pass can change the verdict."""
+"""Where a stage given up for one of these breaks an objective, no further pass can change the verdict."""
 CUTTING = frozenset({AbortReason.INTERRUPTED.value, AbortReason.DEADLINE.value, AbortReason.SERVER_GONE.value})
 """Given up for one of these, no other stage follows."""
 KILLED = "killed"
@@ -85,12 +86,27 @@ class _Run:
                     [f"gate: {order.target.url} serves {state.smoke.model}, {order.against.url} {other.model};"
                      " compare servers of one model, or name it with --model"]
                 )  # fmt: skip
-        described = await order.target.signals.describe()
-        state.fingerprint = environment.fingerprint(self.settings, state.smoke, described, order.trace)
+        state.fingerprint = await self._conditions(order.target, state.smoke)
+        if order.against is not None:
+            # Not refused: another flag, another GPU may be what is compared. But never silently.
+            state.notes += [
+                f"the two servers differ in {one.name}: {order.target.url} {one.candidate}, {order.against.url} "
+                f"{one.reference}"
+                for one in fingerprint.differences(await self._conditions(order.against, other), state.fingerprint)
+            ]
         if order.baseline is not None:
+            allowed, theirs = self.settings.baseline.may_differ, order.baseline.fingerprint
             where = f"baseline {order.baseline.name}"
-            fingerprint.require_equal(order.baseline.fingerprint, state.fingerprint, where)
+            fingerprint.require_equal(theirs, state.fingerprint, where, allowed)
+            state.notes += [
+                f"{where}: {one.name} was {one.reference}, this run has {one.candidate}: declared to make no difference"
+                for one in fingerprint.differences_allowed(theirs, state.fingerprint, allowed)
+            ]
         return True
+
+    async def _conditions(self, target: Target, smoke: Smoke) -> fingerprint.Fingerprint:
+        described = await target.signals.describe()
+        return environment.fingerprint(self.settings, smoke, described, self.order.trace)
 
     # The run.
 
@@ -143,12 +159,17 @@ class _Run:
                 continue
             target = self.order.against if side == SIDE_B and self.order.against is not None else self.order.target
             given_up = await self._pass(target, run, side)
-            if given_up in HOPELESS:
+            if given_up in HOPELESS and side != SIDE_B and self._decided(run, side):
                 hopeless = given_up
         if hopeless and self.state.missed_passes:
             self.state.notes.append(
                 f"{self.state.missed_passes} passes were left out: {explain(hopeless)}, so that the verdict stands"
             )
+
+    def _decided(self, run: int, side: str) -> bool:
+        """Whether a stage of this pass, given up, breaks an objective: its own or that of a later stage, not run."""
+        done = next(one.stages for one in self.state.runs if (one.number, one.side) == (run, side))
+        return breaks_objective(done, self.settings.objectives)
 
     async def _pass(self, target: Target, run: int, side: str) -> str:
         """One pass; returns why its stages were given up, "" if they were not."""
@@ -198,10 +219,13 @@ class _Run:
             history.append(state.probe_of(result))
             state.knee = knee.conclude(history, resolution_ratio=settings.resolution_ratio, stopped="given_up")
             await self._save()
+        found = knee.conclude(history, resolution_ratio=settings.resolution_ratio)
         late = any(probe.saturated is None and probe.sign.startswith(CLIENT_LATE) for probe in history)
-        if late or (state.calibration is not None and state.calibration.client_limited):
-            found = knee.conclude(history, resolution_ratio=settings.resolution_ratio)
-            stopped = stopped or ("" if found.reason == "resolved" else "client_limited")
+        limited = state.calibration is not None and state.calibration.client_limited
+        # A probe of a late client bounds nothing, so a bracket that closed without it stands. A client that cannot keep
+        # the top rate piles requests up on its own side, late or not: then no bracket stands.
+        if limited or (late and found.reason != "resolved"):
+            stopped = stopped or "client_limited"
         state.knee = knee.conclude(history, resolution_ratio=settings.resolution_ratio, stopped=stopped)
 
     def _no_knee(self) -> str:
@@ -240,7 +264,8 @@ class _Run:
             load, result = await self._measure(targets[policy], one)
             state.long_tail_stages.append(result)
             if load is not None:
-                seen.setdefault((policy, step), []).append(await asyncio.to_thread(long_tail.shorts_of, load))
+                shorts = await asyncio.to_thread(long_tail.shorts_of, load, state.doubt_of(result))
+                seen.setdefault((policy, step), []).append(shorts)
             state.long_tail = self._arms(seen, obstacles)
             await self._save()
         state.long_tail = self._arms(seen, obstacles)

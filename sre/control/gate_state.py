@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sre.control.gate_world import Order
 from sre.gate import knee
 from sre.gate.fingerprint import Fingerprint
+from sre.gate.judging import JudgePolicy, doubt_of_run, doubt_of_stage
 from sre.gate.knee import Knee, Probe
 from sre.gate.long_tail import LongTail
 from sre.gate.result import GateResult, RunResult, Smoke, StageResult
@@ -73,9 +74,31 @@ class GateState:
         rate, seen = stage.plan.rate_rps, stage.summary
         if seen is None:
             return Probe(rate, None, stage.skipped)
-        if seen.lag_p99_seconds > self.order.settings.client_lag_p99_seconds:
-            return Probe(rate, None, f"{CLIENT_LATE} by up to {1000 * seen.lag_p99_seconds:.0f} ms")
+        if not seen.client_late_seconds <= self.order.settings.client_lag_p99_seconds:
+            return Probe(rate, None, f"{CLIENT_LATE} by up to {1000 * seen.client_late_seconds:.0f} ms")
         return Probe(rate, seen.saturated, seen.sign)
+
+    def doubt_of(self, stage: StageResult) -> str:
+        """Why the numbers of a stage that ran may be the client's own; "": nothing speaks against them."""
+        seen = stage.summary
+        if seen is None:
+            return ""
+        wrong = [f"{check.name}: {check.detail}" for check in stage.checks if check.ok is False]
+        doubt = doubt_of_run(self.calibration, ()) or doubt_of_stage(
+            seen.client_late_seconds, seen.shed, wrong, JudgePolicy.of(self.order.settings)
+        )
+        return "" if doubt is None else f"{stage.plan.name}, run {stage.plan.run + 1}: {doubt.detail}"
+
+    def unseen(self) -> str:
+        """What was asked for beside the objectives and could not be seen; "": nothing."""
+        if self.long_tail is None:
+            return ""
+        for arm in self.long_tail.arms:
+            compared = arm.p_value is not None
+            why = arm.skipped or arm.doubt or arm.given_up or ("" if compared else "nothing to compare")
+            if why:
+                return f"long-tail test of {arm.policy or 'the target'}: {why}"
+        return ""
 
     def checks(self) -> tuple[Check, ...]:
         """Each kind of self-check once: wrong if it was in any stage, with that stage named."""

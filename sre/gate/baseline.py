@@ -80,24 +80,26 @@ class Baseline:
 
 def accept(
     result: GateResult, *, name: str, accepted_at: float, note: str = "", existing: Baseline | None = None,
-    force: bool = False,
+    force: bool = False, may_differ: Sequence[str] = (), client_lag_p99_seconds: float = 0.02,
 ) -> Baseline:  # fmt: skip
     """
     Return the baseline that ``result`` makes, or makes of ``existing`` with its runs added.
 
     Args:
         force: Take fewer runs than LEAST_RUNS. A failing, interrupted or client-limited run is never taken.
+        may_differ: Conditions in which its runs need not equal those of ``existing``.
+        client_lag_p99_seconds: A client later than this was the limit.
 
     Raises:
         Refused: the run does not qualify; the sentence says why.
         ConfigError: ``existing`` is of another environment; one sentence per difference.
     """
     where = f"gate run {result.id}"
-    if problem := _obstacle(result):
+    if problem := _obstacle(result, client_lag_p99_seconds):
         raise Refused(f"{where}: not accepted as baseline: {problem}")
     fresh = from_result(result, name=name, accepted_at=accepted_at, note=note)
     if existing is not None:
-        return add(existing, fresh)
+        return add(existing, fresh, may_differ)
     if len(fresh.runs) < LEAST_RUNS:
         if not force:
             raise Refused(
@@ -108,7 +110,7 @@ def accept(
     return fresh
 
 
-def add(existing: Baseline, fresh: Baseline) -> Baseline:
+def add(existing: Baseline, fresh: Baseline, may_differ: Sequence[str] = ()) -> Baseline:
     """
     Return ``existing`` with the runs of ``fresh`` behind its own.
 
@@ -117,7 +119,7 @@ def add(existing: Baseline, fresh: Baseline) -> Baseline:
         ConfigError: other environment.
     """
     where = f"baseline {existing.name}"
-    require_equal(existing.fingerprint, fresh.fingerprint, where)
+    require_equal(existing.fingerprint, fresh.fingerprint, where, may_differ)
     known = {one.run_id for one in existing.acceptances}
     for one in fresh.acceptances:
         if one.run_id in known:
@@ -142,7 +144,7 @@ def from_result(result: GateResult, *, name: str, accepted_at: float = 0.0, note
     return Baseline(name, result.model, result.tool_version, result.fingerprint, runs, (taken,))
 
 
-def _obstacle(result: GateResult) -> str:
+def _obstacle(result: GateResult, client_lag_p99_seconds: float) -> str:
     """Why these runs must not be what later ones are measured by; "": nothing speaks against it."""
     if result.interrupted:
         return f"it was interrupted ({result.interrupted})"
@@ -155,10 +157,13 @@ def _obstacle(result: GateResult) -> str:
         return "it holds no run"
     for run in result.runs:
         for stage in run.stages:
-            if stage.summary is not None and stage.summary.shed:
-                return (
-                    f"stage {stage.plan.name} of run {run.number}: the client held back {stage.summary.shed} requests"
-                )
+            if (seen := stage.summary) is None:
+                continue
+            where = f"stage {stage.plan.name} of run {run.number}"
+            if seen.shed:
+                return f"{where}: the client held back {seen.shed} requests"
+            if seen.client_late_seconds > client_lag_p99_seconds:
+                return f"{where}: the client was {1000 * seen.client_late_seconds:.0f} ms late (P99): its own slowness"
     for why in result.verdict.reasons:
         if why in (Reason.CLIENT_LIMITED, Reason.SELF_CHECK_FAILED):
             return f"its figures are in doubt ({result.verdict.summary})"

@@ -61,7 +61,7 @@ class MeasuredStage:
 
     Attributes:
         saturated: None: too little to tell.
-        lag_p99_seconds, shed: The client's lateness, and requests that it held back.
+        lag_p99_seconds, shed: The client's lateness (of sending or of its loop, the worse), and requests it held back.
         aborted: Why it was given up, a value of ``AbortReason``; "" if it ran to its end.
         skipped: Why it was not run; "" if it ran.
         failed_checks: Self-checks that failed.
@@ -133,7 +133,7 @@ def _stage(stage: StageResult) -> MeasuredStage:
         name=stage.plan.name,
         rate_rps=stage.plan.rate_rps,
         saturated=None if seen is None else seen.saturated,
-        lag_p99_seconds=0.0 if seen is None else seen.lag_p99_seconds,
+        lag_p99_seconds=0.0 if seen is None else seen.client_late_seconds,
         shed=0 if seen is None else seen.shed,
         aborted=stage.aborted,
         skipped=stage.skipped or ("" if seen is not None else "not run"),
@@ -150,7 +150,9 @@ def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
         values[metric], counts[metric] = getattr(times, percentile), times.count
     offered = kind.ok + kind.failed
     values[FAILED_RATIO] = kind.failed / offered if offered else None
-    values["throughput_rps"] = stage.completed_rps * kind.ok / stage.ok if stage.ok else 0.0
+    # Of a class that no request was of, nothing was served and nothing asked for: that is no throughput of 0.
+    served = stage.completed_rps * kind.ok / stage.ok if stage.ok else 0.0
+    values["throughput_rps"] = served if kind.planned else None
     values["output_tokens_per_second"] = _tokens_per_second(stage, kind)
     for metric in (FAILED_RATIO, *LESS_IS_WORSE):
         counts[metric] = offered
@@ -161,9 +163,9 @@ def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
 
 
 def _tokens_per_second(stage: StageSummary, kind: ClassSummary) -> float | None:
-    """The class's part of the stage's rate. No answer, no tokens: 0; answers without ``usage``: None."""
+    """The class's part of the stage's rate. No answer, no tokens: 0; no request, or no ``usage``: None."""
     if kind.ok == 0:
-        return 0.0
+        return 0.0 if kind.planned else None
     everything = stage.classes.get(ALL)
     if stage.output_tokens_per_second is None or kind.output_tokens is None or everything is None:
         return None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sre.errors import ConfigError
 from sre.printable import one_line
 
 ABSENT = "(not recorded)"
+REMEDY = (
+    "; run under the same conditions, accept a baseline of these, or declare in gate.baseline.may_differ what makes no "
+    "difference"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +65,31 @@ def differences(reference: Fingerprint, candidate: Fingerprint) -> tuple[Differe
     )
 
 
-def require_equal(reference: Fingerprint, candidate: Fingerprint, where: str) -> None:
+def differences_allowed(
+    reference: Fingerprint, candidate: Fingerprint, may_differ: Sequence[str]
+) -> tuple[Difference, ...]:
+    """Return what differs and is declared to make no difference (``gate.baseline.may_differ``): to be said."""
+    return tuple(one for one in differences(reference, candidate) if one.name in may_differ)
+
+
+def require_equal(reference: Fingerprint, candidate: Fingerprint, where: str, may_differ: Sequence[str] = ()) -> None:
     """
     Refuse to compare apples with pears.
 
     Args:
         where: What the reference is, ``baseline default``.
+        may_differ: Names of conditions that somebody has declared to make no difference.
 
     Raises:
         ConfigError: one sentence per field that differs, with both values.
     """
-    found = differences(reference, candidate)
+    found = [one for one in differences(reference, candidate) if one.name not in may_differ]
     if found:
         last = len(found) - 1
         raise ConfigError(
             [
                 f"{where}: {one.name} was {one.reference}, this run has {one.candidate}"
-                + ("; run under the same conditions, or accept a baseline of these" if place == last else "")
+                + (REMEDY if place == last else "")
                 for place, one in enumerate(found)
             ]
         )

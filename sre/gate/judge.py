@@ -39,6 +39,8 @@ def judge(
     checks: Sequence[Check] = (),
     interrupted: str = "",
     fingerprint: Fingerprint | None = None,
+    unseen: str = "",
+    remark: str = "",
 ) -> GateVerdict:
     """
     Return the verdict on ``runs``, all of one side.
@@ -48,6 +50,8 @@ def judge(
         checks: Self-checks of the whole run; those of stages are in the runs.
         interrupted: Why it was cut short; "" if it was not.
         fingerprint: Of these runs; compared with the baseline's. None: not known (the caller vouches).
+        unseen: What was asked for beside objectives and cells and could not be measured: no PASS then; "" if nothing.
+        remark: What nobody could look at in such records, said beside every verdict on them; "" if nothing.
 
     Raises:
         ConfigError: the baseline is of another environment (one sentence per difference), or required and missing.
@@ -55,7 +59,7 @@ def judge(
     if baseline is None and policy.baseline_required:
         raise none_there("gate")
     if isinstance(baseline, Baseline) and fingerprint is not None:
-        require_equal(baseline.fingerprint, fingerprint, f"baseline {baseline.name}")
+        require_equal(baseline.fingerprint, fingerprint, f"baseline {baseline.name}", policy.may_differ)
     doubt = doubt_of_run(calibration, checks)
     measured = [measure(run) for run in runs]
     found = judge_objectives(runs, measured, policy, doubt)
@@ -69,6 +73,8 @@ def judge(
         _name(baseline),
         compared=reference is not None,
         days=baseline.days if isinstance(baseline, Baseline) else (),
+        unseen=unseen,
+        remark=remark,
     )
 
 
@@ -79,6 +85,8 @@ def compare(
     *,
     fingerprints: tuple[Fingerprint, Fingerprint] | None = None,
     calibrations: Sequence[Calibration | None] = (),
+    checks: Sequence[Check] = (),
+    interrupted: str = "",
 ) -> GateVerdict:
     """
     Return whether ``candidate`` is worse than ``reference``, by the cells alone.
@@ -86,6 +94,8 @@ def compare(
     Args:
         fingerprints: Of reference and candidate, where they are not baselines; None: not known.
         calibrations: Of both, where known: where the client was the limit of either, nothing can be told.
+        checks: Self-checks of both runs as a whole.
+        interrupted: Why either was cut short; "" if neither was. Such a comparison does not pass.
 
     Raises:
         ConfigError: they are of different environments; one sentence per difference.
@@ -93,11 +103,11 @@ def compare(
     theirs = fingerprints[0] if fingerprints else reference.fingerprint if isinstance(reference, Baseline) else None
     ours = fingerprints[1] if fingerprints else candidate.fingerprint if isinstance(candidate, Baseline) else None
     if theirs is not None and ours is not None:
-        require_equal(theirs, ours, _name(reference))
-    doubt = next((found for one in calibrations if (found := doubt_of_run(one, ())) is not None), None)
+        require_equal(theirs, ours, _name(reference), policy.may_differ)
+    doubt = next((found for one in (*calibrations, None) if (found := doubt_of_run(one, checks)) is not None), None)
     cells = judge_cells(_measured(candidate), _measured(reference), policy, doubt)
     days = reference.days if isinstance(reference, Baseline) else ()
-    return _whole(cells, doubt, "", _name(reference), compared=True, days=days)
+    return _whole(cells, doubt, interrupted, _name(reference), compared=True, days=days)
 
 
 def reference_of(baseline: Reference | None) -> Sequence[MeasuredRun] | None:
@@ -123,19 +133,23 @@ def _whole(
     *,
     compared: bool,
     days: Sequence[str],
+    unseen: str = "",
+    remark: str = "",
 ) -> GateVerdict:
     gated = [cell for cell in cells if cell.gated]
     failed = [cell for cell in gated if cell.verdict is Verdict.FAIL]
     open_ = [cell for cell in gated if cell.verdict is Verdict.INCONCLUSIVE]
     passed = [cell for cell in gated if cell.verdict is Verdict.PASS]
     beside = [] if compared else [Reason.NO_BASELINE]
-    remark = "" if compared else "; no baseline: judged by the objectives alone"
+    remarks = "" if compared else "; no baseline: judged by the objectives alone"
     if len(days) == 1:
-        remark += "; the baseline is of one day: add runs of others, or days look like regressions"
+        remarks += "; the baseline is of one day: add runs of others, or days look like regressions"
+    if remark:
+        remarks += f"; {remark}"
 
     def whole(verdict: Verdict, reasons: Sequence[Reason], summary: str) -> GateVerdict:
         unique = tuple(dict.fromkeys((*reasons, *beside)))
-        return GateVerdict(verdict, unique, tuple(cells), summary + remark, baseline_name)
+        return GateVerdict(verdict, unique, tuple(cells), summary + remarks, baseline_name)
 
     if failed:
         cut = f" (cut short: {interrupted})" if interrupted else ""
@@ -156,4 +170,6 @@ def _whole(
             [Reason.NOT_MEASURED] if compared else [],
             "nothing was judged: neither an objective nor a baseline applies",
         )
+    if unseen:
+        return whole(Verdict.INCONCLUSIVE, [Reason.NOT_MEASURED], unseen)
     return whole(Verdict.PASS, [cell.reason for cell in passed], f"{len(passed)} of {len(gated)} cells hold")

@@ -27,6 +27,7 @@ class JudgePolicy:
         minimum_runs: Each side. Five against five is the least that can show anything over several cells.
         client_lag_p99_seconds: A client later than this is the limit.
         baseline_required: No baseline: ConfigError, instead of judging by the objectives alone.
+        may_differ: Conditions of the fingerprint that somebody has declared to make no difference.
     """
 
     objectives: Sequence[ObjectiveSettings] = ()
@@ -39,6 +40,7 @@ class JudgePolicy:
     minimum_runs: int = 5
     client_lag_p99_seconds: float = 0.02
     baseline_required: bool = False
+    may_differ: Sequence[str] = ()
 
     @classmethod
     def of(cls, settings: GateSettings) -> JudgePolicy:
@@ -54,6 +56,7 @@ class JudgePolicy:
             power_ratio=baseline.power_ratio,
             client_lag_p99_seconds=settings.client_lag_p99_seconds,
             baseline_required=baseline.required,
+            may_differ=baseline.may_differ,
         )
 
 

@@ -24,6 +24,9 @@ class Arm:
         samples_alone_seconds, samples_mixed_seconds: Sorted e2e of the shorts, all runs, thinned to 2,000, for the CDF.
         long_prompt_tokens: As the server counted them, mean; None: it told nothing.
         skipped: Why the arm was not run; "" if it was.
+        doubt: Why its numbers may not be the server's (the client was late, held requests back); "" if nothing speaks
+            against them. Such an arm is shown, and neither best nor worse than another.
+        given_up: Stages of it that did not run to their end, and why; they have no value.
     """
 
     policy: str
@@ -41,6 +44,8 @@ class Arm:
     p_value: float | None
     effect_ratio: float | None
     skipped: str = ""
+    doubt: str = ""
+    given_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class LongTail:
 SIGNIFICANCE = 0.05
 LEAST_RUNS = 4
 """Three against three cannot reach p < .05."""
+UNSERVED_RATIO = 0.05
+"""Of its longs, failed: a policy that turns more of them away spares the shorts by not doing the work. Convention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class ShortsOfStage:
 
     Attributes:
         aborted: Why the stage was given up; "" if it ran to its end.
+        doubt: Why its numbers may be the client's own; "" if nothing speaks against them.
     """
 
     ttft_p99_seconds: float | None
@@ -76,10 +84,11 @@ class ShortsOfStage:
     long_requests: int
     long_failed: int
     aborted: str = ""
+    doubt: str = ""
 
 
-def shorts_of(load: StageLoad) -> ShortsOfStage:
-    """Reduce one stage of either half."""
+def shorts_of(load: StageLoad, doubt: str = "") -> ShortsOfStage:
+    """Reduce one stage of either half; ``doubt``: why its numbers may be the client's own."""
     names = {kind.name for kind in load.plan.classes}
     offered = [record for record in load.records if record.cause is Cause.OK or record.failed]
     shorts = [record for record in offered if record.request_class in names]
@@ -94,6 +103,7 @@ def shorts_of(load: StageLoad) -> ShortsOfStage:
         long_requests=len(longs),
         long_failed=sum(1 for record in longs if record.failed),
         aborted=load.aborted or "",
+        doubt=doubt,
     )
 
 
@@ -101,7 +111,13 @@ def arm(policy: str, alone: Sequence[ShortsOfStage], mixed: Sequence[ShortsOfSta
     """
     One policy over all its runs. p is one-sided: the shorts' P99 of TTFT is higher beside longs; the effect that of the
     medians.
+
+    A stage that was given up has no value: what was in flight then was cancelled, and those are the slow ones.
     """
+    cut = [f"{step}: {stage.aborted}" for step, stages in (("alone", alone), ("with longs", mixed))
+           for stage in stages if stage.aborted]  # fmt: skip
+    doubt = next((stage.doubt for stage in (*alone, *mixed) if stage.doubt), "")
+    alone, mixed = ([stage for stage in stages if not stage.aborted] for stages in (alone, mixed))
     before, after = _known(alone, "ttft_p99_seconds"), _known(mixed, "ttft_p99_seconds")
     tokens = [count for stage in mixed for count in stage.long_prompt_tokens]
     compared = bool(before and after)
@@ -121,17 +137,26 @@ def arm(policy: str, alone: Sequence[ShortsOfStage], mixed: Sequence[ShortsOfSta
         p_value=mann_whitney_p(after, before) if compared else None,
         effect_ratio=effect_ratio(after, before, higher_is_worse=True) if compared else None,
         skipped=skipped,
+        doubt=doubt,
+        given_up=", ".join(dict.fromkeys(cut)),
     )
 
 
 def conclude(qps: float, long_share: float, arms: Sequence[Arm]) -> LongTail:
-    """Say which policy spares the shorts most, if that is more than chance: better than every other arm."""
-    ran = [found for found in arms if not found.skipped and found.ttft_p99_mixed_seconds]
+    """
+    Say which policy spares the shorts most, if that is more than chance: better than every other arm.
+
+    An arm in doubt takes no part, nor does one that lost a stage or failed its longs: it did less work.
+    """
+    shown = [found for found in arms if not found.skipped and found.ttft_p99_mixed_seconds]
+    ran = [found for found in shown if not found.doubt]
     best = min(ran, key=lambda found: statistics.median(found.ttft_p99_mixed_seconds), default=None)
     others = [found for found in ran if found is not best]
     proven = (
         best is not None
         and bool(others)
+        and not best.given_up
+        and best.long_failed <= UNSERVED_RATIO * best.long_requests
         and all(
             len(best.ttft_p99_mixed_seconds) >= LEAST_RUNS
             and mann_whitney_p(other.ttft_p99_mixed_seconds, best.ttft_p99_mixed_seconds) * len(others) < SIGNIFICANCE
@@ -139,6 +164,8 @@ def conclude(qps: float, long_share: float, arms: Sequence[Arm]) -> LongTail:
         )
     )
     detail = "; ".join(_sentence(found) for found in arms)
+    if len(shown) > len(ran):
+        detail += "; arms in doubt are not compared"
     if best is not None and others:
         detail += (
             f"; shorts suffer least under {_named(best)}"
@@ -152,13 +179,16 @@ def _sentence(found: Arm) -> str:
     if found.skipped:
         return f"{_named(found)}: not run: {found.skipped}"
     if not found.ttft_p99_alone_seconds or not found.ttft_p99_mixed_seconds or found.p_value is None:
-        return f"{_named(found)}: nothing to compare"
+        cut = f": given up: {found.given_up}" if found.given_up else ""
+        return f"{_named(found)}: nothing to compare{cut}"
     before = statistics.median(found.ttft_p99_alone_seconds)
     after = statistics.median(found.ttft_p99_mixed_seconds)
     failed = f", {found.long_failed} of {found.long_requests} longs failed" if found.long_failed else ""
+    cut = f", given up: {found.given_up}" if found.given_up else ""
+    doubt = f"; in doubt: {found.doubt}" if found.doubt else ""
     return (
         f"{_named(found)}: P99 of the shorts' TTFT {_seconds(before)} alone, {_seconds(after)} with longs"
-        f" (p {found.p_value:.3f}){failed}"
+        f" (p {found.p_value:.3f}){failed}{cut}{doubt}"
     )
 
 

@@ -18,6 +18,8 @@ from sre.gate.cells import (
     TIMES,
     MeasuredRun,
     collect,
+    given_up_before,
+    measure,
 )
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_stage
 from sre.gate.percentiles import (
@@ -30,7 +32,7 @@ from sre.gate.percentiles import (
     thinned_positions,
 )
 from sre.gate.records import Cause
-from sre.gate.result import RunResult
+from sre.gate.result import RunResult, StageResult
 from sre.gate.stages import StageKind
 from sre.gate.statistics import wilson
 from sre.gate.summary import ALL, Distribution, StageSummary
@@ -92,6 +94,23 @@ def _stages(runs: Sequence[RunResult], objective: ObjectiveSettings) -> tuple[st
             for stage in run.stages
             if stage.plan.kind is StageKind.STAIRCASE and stage.plan.rate_rps <= highest
         )
+    )
+
+
+def breaks_objective(stages: Sequence[StageResult], objectives: Sequence[ObjectiveSettings]) -> bool:
+    """
+    Whether these stages of one pass break an objective by being given up because of the server: a bound at such a
+    stage, or at one after it, cannot hold any more (``cells.given_up_before``). Beyond all bounds nothing is decided: a
+    service that sheds load above its capacity does what it should.
+    """
+    pass_ = RunResult(0, "", stages, 0.0)
+    measured = measure(pass_)
+    return any(
+        given_up_before(measured, name)
+        for objective in objectives
+        if _bounds(objective)
+        for name in _stages((pass_,), objective)
+        if measured.stage(name) is not None
     )
 
 
@@ -241,10 +260,11 @@ def _ratios(seen: Sequence[StageSummary], request_class: str) -> tuple[float, ..
 
 
 def _ratio(summary: StageSummary, request_class: str) -> float:
-    """Answers per second over arrivals per second, of the class."""
+    """Answers per second over arrivals per second, of the class, both in the steady part of the stage."""
     kind = summary.classes[request_class]
     everything = summary.classes[ALL].planned if ALL in summary.classes else summary.planned
-    offered = summary.offered_rps * kind.planned / everything if everything else 0.0
+    rate = summary.offered_rps if summary.steady_offered_rps is None else summary.steady_offered_rps
+    offered = rate * kind.planned / everything if everything else 0.0
     answered = summary.completed_rps * kind.ok / summary.ok if summary.ok else 0.0
     return answered / offered if offered > 0 else 0.0
 

@@ -70,11 +70,14 @@ class StageSummary:
     Attributes:
         offered_rps: Intended arrivals / schedule length.
         completed_rps: Successful answers / time, in a window that begins several service times in.
+        steady_offered_rps: Intended arrivals / time in that same window: what ``completed_rps`` answers. Over a short
+            stage chance makes it differ from ``offered_rps`` (by 1/sqrt(n) for n arrivals). None: not known.
         classes: One per class, and one named ``all``.
         in_flight: (seconds since the stage began, in flight), at most 200 points.
         in_flight_slope_per_second, in_flight_slope_error: Least squares over the last 70 % of the schedule.
         saturated: None: too little to tell. ``sign`` says by what, or why not to tell.
-        lag_p99_seconds, lag_max_seconds: Of the client.
+        lag_p99_seconds, lag_max_seconds: Of the client: intended to sent, but for the opening of connections.
+        loop_lag_p99_seconds: Of the client: by how much its event loop was late for its own timer. None: not known.
         client_cpu_seconds_per_1000: Of the client.
         ttft_sample_seconds, e2e_sample_seconds: Class → sorted (infinite: failed), thinned to 2,000 at most by
             rank, for plots and later comparison.
@@ -105,6 +108,17 @@ class StageSummary:
     drain_seconds: float
     ttft_sample_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
     e2e_sample_seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    loop_lag_p99_seconds: float | None = None
+    steady_offered_rps: float | None = None
+
+    @property
+    def client_late_seconds(self) -> float:
+        """
+        The client's lateness, P99, by the worse of two signs. A late loop reads late as well as it sends late, and what
+        it loses while a connection is being opened does not show as lag.
+        """
+        lags = [self.lag_p99_seconds, self.loop_lag_p99_seconds or 0.0]
+        return math.inf if any(map(math.isnan, lags)) else max(lags)
 
 
 POINTS = 200
@@ -131,6 +145,7 @@ def summarize(load: StageLoad) -> StageSummary:
     finished = [r for r in records if r.cause is Cause.OK and r.ended_at is not None and start <= r.ended_at < end]
     tokens = [record.output_tokens for record in finished if record.output_tokens is not None]
     in_schedule = [sample.in_flight for sample in load.in_flight if start <= sample.at <= end]
+    arrived = sum(1 for record in records if start <= record.intended_at < end)
     sent = sum(1 for record in records if record.sent_at is not None)
     return StageSummary(
         planned=load.planned,
@@ -158,6 +173,8 @@ def summarize(load: StageLoad) -> StageSummary:
         drain_seconds=max(0.0, load.stopped_at - end),
         ttft_sample_seconds={name: thinned(sorted(_times(found, _ttft))) for name, found in by_class.items()},
         e2e_sample_seconds={name: thinned(sorted(_times(found, _e2e))) for name, found in by_class.items()},
+        loop_lag_p99_seconds=load.client.loop_lag_p99_seconds,
+        steady_offered_rps=arrived / steady,
     )
 
 
@@ -170,12 +187,8 @@ def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
     from sre.gate.percentiles import distribution
 
     offered = counted(records)
-    tpot = [value for record in offered if (value := record.tpot_seconds) is not None]
-    gaps = [
-        math.inf if record.failed else record.max_gap_seconds
-        for record in offered
-        if record.failed or record.max_gap_seconds is not None
-    ]
+    tpot = _where_told([(record.failed, record.tpot_seconds) for record in offered])
+    gaps = _where_told([(record.failed, record.max_gap_seconds) for record in offered])
     return ClassSummary(
         request_class=name,
         planned=len(records),
@@ -185,11 +198,24 @@ def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
         ttft=distribution([record.ttft_seconds for record in offered]),
         e2e=distribution([record.e2e_seconds for record in offered]),
         tpot=distribution(tpot),
-        max_gap=distribution([gap for gap in gaps if gap is not None]),
+        max_gap=distribution(gaps),
         prompt_tokens=_sum(record.prompt_tokens for record in records if record.cause is Cause.OK),
         output_tokens=_sum(record.output_tokens for record in records if record.cause is Cause.OK),
         cached_tokens=_sum(record.cached_tokens for record in records if record.cause is Cause.OK),
     )
+
+
+def _where_told(times: Sequence[tuple[bool, float | None]]) -> list[float]:
+    """
+    The values of a time that not every answer has (no usage, one token, no stream), failures as infinite.
+
+    None at all where no answer has one: failures alone would be the whole distribution, and one of them in a thousand
+    its P99.
+    """
+    answered = [value for failed, value in times if not failed]
+    if answered and all(value is None for value in answered):
+        return []
+    return [math.inf if failed or value is None else value for failed, value in times if failed or value is not None]
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

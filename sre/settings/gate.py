@@ -181,6 +181,9 @@ class BaselineSettings(Settings):
     """Least chance to find it, by the variation between the runs."""
     required: bool = False
     """Without a baseline: exit 2 instead of judging by the objectives alone."""
+    may_differ: tuple[str, ...] = ()
+    """Conditions that need not equal the baseline's, by their names in baseline show: client_host where every CI job
+    gets a machine of its own. What then differs is said beside the verdict."""
 
 
 class BudgetSettings(Settings):

@@ -163,6 +163,7 @@ gate:                             # what `sre gate run` sends, and what must hol
   #   minimum_effect_ratio: 0.05
   #   regression_ratio: 0.2       # what must not be missed: too noisy to find it is inconclusive
   #   required: false             # true: without a baseline nothing passes (exit 2)
+  #   may_differ: []              # conditions that need not equal the baseline's: [client_host] in moving CI jobs
   # budget: {network_seconds: 0.05, load_seconds: 0.03, compute_seconds: 0.1, serialization_seconds: 0.02}
   # capacity:                     # nominal, where it cannot be read
   #   compute_flops_per_second: 3.12e+14  # per GPU

@@ -251,6 +251,10 @@ async def test_a_context_that_is_too_short_leaves_the_arm_out_with_a_reason() ->
     assert ended.result.long_tail is not None
     (arm,) = ended.result.long_tail.arms
     assert arm.skipped.endswith("try --long-tokens 8176")
+    assert (ended.result.verdict.verdict, ended.result.verdict.reasons[0]) == (
+        Verdict.INCONCLUSIVE,
+        Reason.NOT_MEASURED,
+    )
     assert all(plan.kind is not StageKind.MIXED for plan in scene.load.plans)
 
 
@@ -293,3 +297,62 @@ async def test_refusals_at_overload_count_as_saturation() -> None:
     ended = await Scene(does, settings=settings).run()
     assert ended.result.knee is not None
     assert ended.result.knee.estimate_rps == pytest.approx(50, rel=0.05)
+
+
+async def test_a_service_that_sheds_above_its_bounds_is_still_measured_five_times() -> None:
+    """Giving up beyond every objective decides nothing: comparing the stages below takes all the runs."""
+
+    def does(plan: StagePlan) -> Behaviour:
+        return Behaviour(failed_ratio=0.8 if plan.rate_rps > 50 else 0, cause=Cause.REFUSED)
+
+    settings = gate_settings(objectives=[{"max_qps": 40, "failed_ratio": 0.01}], baseline={"runs": 5})
+    ended = await Scene(does, settings=settings).run()
+    assert [run.stages[2].aborted for run in ended.result.runs] == ["error_share"] * 5
+    assert ended.result.verdict.verdict is Verdict.PASS
+
+
+async def test_a_reference_that_fails_does_not_end_the_comparison_of_the_target() -> None:
+    settings = gate_settings(load={"stages_qps": [20]}, baseline={"runs": 3})
+    ended = await Scene(Behaviour(), against=Behaviour(failed_ratio=0.5), settings=settings).run()
+    assert [run.side for run in ended.result.runs] == list("ABBAAB")
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
+
+
+async def test_a_knee_of_a_client_that_cannot_keep_up_is_none_to_rely_on() -> None:
+    settings = gate_settings(knee={"enabled": True, "resolution_ratio": 0.1})
+    ended = await Scene(Behaviour(capacity_rps=57), settings=settings, client_limited=True).run()
+    assert ended.result.knee is not None
+    assert ended.result.knee.reason == "client_limited"
+
+
+async def test_a_long_tail_test_of_a_late_client_takes_the_pass() -> None:
+    def does(plan: StagePlan) -> Behaviour:
+        return Behaviour(lag_seconds=0.05 if plan.kind is StageKind.MIXED else 0.0, noise=0.05)
+
+    settings = gate_settings(
+        load={"stages_qps": [20]}, baseline={"runs": 1}, long_tail={"enabled": True, "runs": 2, "seconds": 20}
+    )
+    ended = await Scene(does, settings=settings).run()
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
+    assert (
+        "long-tail test of the target: 20qps-mixed, run 1: the client sent 50 ms late" in ended.result.verdict.summary
+    )
+
+
+async def test_what_may_differ_from_the_baseline_is_said() -> None:
+    from sre.gate.baseline import from_result
+
+    first = await Scene().run()
+    baseline = from_result(first.result, name="default")
+    settings = gate_settings(baseline={"runs": 2, "may_differ": ["client_host"]})
+    ended = await Scene(baseline=baseline, described=(("client_host", "another"),), settings=settings).run()
+    assert ended.result.notes[0] == (
+        "baseline default: client_host was test, this run has another: declared to make no difference"
+    )
+
+
+async def test_two_servers_under_other_conditions_are_compared_and_the_difference_is_said() -> None:
+    settings = gate_settings(load={"stages_qps": [20]}, baseline={"runs": 1})
+    scene = Scene(Behaviour(), against=Behaviour(), settings=settings, described=(("gpus", "1 x H200"),))
+    ended = await scene.run()
+    assert "the two servers differ in gpus: http://fake 1 x H200, http://other (not recorded)" in ended.result.notes

@@ -250,3 +250,70 @@ def test_a_policy_is_best_only_if_that_is_more_than_chance() -> None:
 def test_arms_that_did_not_run_are_named_with_the_reason() -> None:
     found = long_tail.conclude(100, 0.1, [long_tail.arm("fcfs", (), (), "not there")])
     assert found.detail == "fcfs: not run: not there"
+
+
+def test_an_arm_of_a_late_client_is_shown_and_neither_best_nor_compared() -> None:
+    alone = [shorts(1 + run / 100) for run in range(5)]
+    worse = long_tail.arm("", alone, [shorts(2 + run / 100) for run in range(5)])
+    late = [dataclasses.replace(shorts(1.5 + run / 100), doubt="the client sent 50 ms late") for run in range(5)]
+    better = long_tail.arm("chunked", alone, late)
+    assert better.doubt == "the client sent 50 ms late"
+    found = long_tail.conclude(100, 0.1, [worse, better])
+    assert found.best_policy is None
+    assert "in doubt: the client sent 50 ms late" in found.detail
+    assert found.detail.endswith("arms in doubt are not compared")
+
+
+def test_a_stage_given_up_has_no_value_and_its_policy_is_not_the_best() -> None:
+    """What was in flight then was cancelled: those that were left would look quick."""
+    alone = [shorts(1 + run / 100) for run in range(5)]
+    worse = long_tail.arm("", alone, [shorts(2 + run / 100) for run in range(5)])
+    cut = dataclasses.replace(shorts(0.1), aborted="in_flight_cap")
+    better = long_tail.arm("chunked", alone, [*(shorts(1.5 + run / 100) for run in range(5)), cut])
+    assert 0.1 not in better.ttft_p99_mixed_seconds
+    assert better.given_up == "with longs: in_flight_cap"
+    assert long_tail.conclude(100, 0.1, [worse, better]).best_policy is None
+    lost = long_tail.conclude(100, 0.1, [long_tail.arm("", alone, [cut])])
+    assert lost.detail == "target: nothing to compare: given up: with longs: in_flight_cap"
+
+
+def test_a_policy_that_turns_the_longs_away_is_not_the_best() -> None:
+    alone = [shorts(1 + run / 100) for run in range(5)]
+    worse = long_tail.arm("", alone, [shorts(2 + run / 100) for run in range(5)])
+    refused = [dataclasses.replace(shorts(1.1 + run / 100), long_failed=25) for run in range(5)]
+    assert long_tail.conclude(100, 0.1, [worse, long_tail.arm("strict", alone, refused)]).best_policy is None
+
+
+# ---- Percentiles and rates ------------------------------------------------------------------------------------------
+
+
+async def test_a_time_that_no_answer_has_is_not_made_of_failures_alone() -> None:
+    """No usage, no TPOT: a single failure must not be its whole distribution, and its P99 infinite."""
+    load = await stage(Behaviour())
+    for record in load.records:
+        record.output_tokens, record.max_gap_seconds = None, None
+    load.records[5].cause = Cause.SERVER_ERROR
+    seen = summarize(load).classes["all"]
+    assert (seen.failed, seen.tpot.count, seen.max_gap.count) == (1, 0, 0)
+    assert (seen.ttft.infinite, seen.tpot.p99) == (1, None)
+    for record in load.records:
+        record.cause = Cause.SERVER_ERROR
+    assert summarize(load).classes["all"].tpot.p50 == math.inf  # all failed: that is known
+
+
+async def test_in_a_steady_stage_as_many_are_answered_as_arrive_in_the_same_part_of_it() -> None:
+    """Over 5 s chance moves the arrivals of the counted part by a tenth; it moves both sides of the ratio alike."""
+    for seed in range(10):
+        seen = summarize(await stage(Behaviour(service_seconds=0.5), 20, 5, seed=seed_of(seed, 0, "steady")))
+        assert seen.steady_offered_rps is not None
+        in_flight_changed_by = abs(seen.completed_rps - seen.steady_offered_rps) * 3.5
+        assert in_flight_changed_by <= seen.in_flight_max + 0.5
+
+
+@pytest.mark.parametrize(
+    ("lag", "loop", "late"), [(0.01, 0.03, 0.03), (0.03, 0.01, 0.03), (0.01, None, 0.01), (math.nan, 0.0, math.inf)]
+)
+async def test_the_worse_sign_of_a_late_client_counts(lag: float, loop: float | None, late: float) -> None:
+    seen = summarize(await stage(Behaviour(), 10, 1))
+    seen = dataclasses.replace(seen, lag_p99_seconds=lag, loop_lag_p99_seconds=loop)
+    assert seen.client_late_seconds == late
