@@ -33,7 +33,7 @@ class Policy:
         Return the channels that are told ``message``.
 
         Who hears of a beginning must hear of the end, whose own severity is "info": severity chooses only among
-        messages that begin or worsen something.
+        messages that begin or worsen something. The outbox keeps the end from who was not told of the beginning.
         """
         if message.event not in ("open", "escalate", "blind"):
             return self.channels

@@ -17,6 +17,7 @@ MOST_FOLDERS = 60
 WINDOW_SECONDS = 600.0
 """More incidents than this within the time have no folder: the outbox and the journal tell of them. A storm must not
 push out the folders that hold evidence."""
+LOG_AGAIN_SECONDS = 60.0
 
 
 class AlertFolders:
@@ -28,6 +29,9 @@ class AlertFolders:
         self._made: deque[float] = deque()
         self._ids: dict[str, None] = {}
         """Of those made lately: their end is written whatever the limit."""
+        self._without = 0
+        """Incidents that got no folder and are not logged yet."""
+        self._logged: float | None = None
 
     async def write(self, incidents: Sequence[AlertIncident]) -> None:
         """
@@ -51,8 +55,10 @@ class AlertFolders:
             del self._ids[next(iter(self._ids))]
         if chosen:
             await self._calls(lambda: self._write(chosen))
-        if len(chosen) < len(incidents):
-            log.warning("alerts: %d incidents more than folders are made for", len(incidents) - len(chosen))
+        self._without += len(incidents) - len(chosen)
+        if self._without and (self._logged is None or now - self._logged >= LOG_AGAIN_SECONDS):
+            log.warning("alerts: %d incidents more than folders are made for", self._without)
+            self._logged, self._without = now, 0
 
     def _write(self, incidents: Sequence[AlertIncident]) -> None:
         for one in incidents:

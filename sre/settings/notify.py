@@ -50,7 +50,7 @@ class ChannelSettings(Settings):
     language: Language | None = None
     """null: as notify.language."""
     severities: Annotated[tuple[Severity, ...], Field(min_length=1)] = ("page", "ticket")
-    """Messages of other severities are not sent here. The end of an incident always is."""
+    """Messages of other severities are not sent here. The end of an incident goes where its beginning went."""
     fallback: Name | None = None
     """Channel that takes over what this one cannot deliver."""
     template: TemplateSettings = TemplateSettings()

@@ -37,7 +37,7 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
     Add ``messages`` that are not there yet; inside a transaction, and after ``incidents.record``.
 
     Of two messages that are the same (incident, event, channel, level) the first counts; if it is new and the second
-    one is more urgent, it becomes the second.
+    one is more urgent, it becomes the second. The end of an incident goes where its beginning went.
     """
     for item in messages:
         message, severity, own_end = item.message, item.message.severity, 0
@@ -47,6 +47,8 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
                 f" AND channel = ? AND {ends.BEGINS}",
                 (message.incident_id, item.channel),
             ).fetchone()
+            if known is None and _began_elsewhere(connection, message.incident_id):
+                continue  # who was not to hear of the beginning does not hear of the end
             # Whatever began there under the incident's own id, and may have arrived, ends under it.
             own_end = int(bool(begun))
             if not begun and digest is not None:
@@ -82,6 +84,14 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
         _keep_together(connection, message.incident_id)
     for incident_id in {item.message.incident_id for item in messages if item.message.event == "resolve"}:
         fold(connection, incident_id, now)
+
+
+def _began_elsewhere(connection: sqlite3.Connection, incident_id: str) -> bool:
+    """Whether any channel was to be told that this incident began; False also where that is forgotten."""
+    found = connection.execute(
+        f"SELECT 1 FROM outbox WHERE incident_id = ? AND {ends.BEGINS} LIMIT 1", (incident_id,)
+    ).fetchone()
+    return found is not None
 
 
 def _keep_together(connection: sqlite3.Connection, incident_id: str) -> None:
