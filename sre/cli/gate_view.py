@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sre.control.gate_end import Ended
     from sre.errors import ExitCode
     from sre.gate.plan import Amount
-    from sre.gate.report.tables import Table
+    from sre.gate.report.layout import Table
     from sre.gate.result import GateResult, StageResult
     from sre.gate.stages import LiveCounts, StagePlan
     from sre.wiring.gate import Asked

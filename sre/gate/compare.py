@@ -168,7 +168,7 @@ def _answer(
     m, n = len(one.ours.values), len(one.theirs.values)
     figures = (
         f"median {_shown(one.cell, median(one.ours.values))} against {_shown(one.cell, median(one.theirs.values))} "
-        f"({_signed(one.effect)}), p {p_adjusted:.3f} over all cells, runs vary by {_percent(one.variation)}"
+        f"({_signed(one.effect)}), p {p_adjusted:.4f} over all cells, runs vary by {_percent(one.variation)}"
     )
     if p_adjusted < policy.significance and one.effect > policy.minimum_effect_ratio:
         return Verdict.FAIL, Reason.REGRESSION, figures

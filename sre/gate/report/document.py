@@ -7,24 +7,66 @@ what they do not know. Header values that look like credentials are not written.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sre.errors import StateError
+from sre.gate.percentiles import thinned
 from sre.gate.report import codec
-from sre.gate.result import GateResult
+from sre.gate.result import GateResult, StageResult
+from sre.gate.summary import StageSummary
 from sre.redaction import HIDDEN
 
 SCHEMA = "sre/gate-result"
 MAJOR, MINOR = 1, 0
 VERSION = f"{MAJOR}.{MINOR}"
 
+MOST_SAMPLES = 50_000
+"""Values kept of all samples together, about 0.4 MB: a document is read back for every report, and uploaded by CI."""
+LEAST_OF_A_SAMPLE = 50
+
 _SECRET_WORDS = ("authorization", "cookie", "key", "token", "secret", "password")
 
 
 def encode(result: GateResult) -> dict[str, Any]:
-    """The document, made of what JSON has."""
-    return {"schema": SCHEMA, "schema_version": VERSION, **hide_headers(codec.encode(result))}
+    """
+    The document, made of what JSON has.
+
+    Samples are for curves. Of a long run they are thinned, evenly by rank, and rounded to a microsecond; counts and
+    percentiles, which verdicts rest on, stay as they are.
+    """
+    return {"schema": SCHEMA, "schema_version": VERSION, **hide_headers(codec.encode(_slim(result)))}
+
+
+def _slim(result: GateResult) -> GateResult:
+    stages = [*(stage for run in result.runs for stage in run.stages), *result.knee_stages]
+    samples = [sample for stage in stages if stage.summary is not None for sample in _samples(stage.summary)]
+    if sum(map(len, samples)) <= MOST_SAMPLES:
+        return result
+    most = max(LEAST_OF_A_SAMPLE, MOST_SAMPLES // len(samples))
+    runs = [
+        dataclasses.replace(run, stages=tuple(_slim_stage(stage, most) for stage in run.stages)) for run in result.runs
+    ]
+    knee_stages = tuple(_slim_stage(stage, most) for stage in result.knee_stages)
+    return dataclasses.replace(result, runs=tuple(runs), knee_stages=knee_stages)
+
+
+def _samples(summary: StageSummary) -> list[Sequence[float]]:
+    return [*summary.ttft_sample_seconds.values(), *summary.e2e_sample_seconds.values()]
+
+
+def _slim_stage(stage: StageResult, most: int) -> StageResult:
+    def few(samples: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+        return {name: tuple(round(value, 6) for value in thinned(sample, most)) for name, sample in samples.items()}
+
+    if (seen := stage.summary) is None:
+        return stage
+    seen = dataclasses.replace(
+        seen, ttft_sample_seconds=few(seen.ttft_sample_seconds), e2e_sample_seconds=few(seen.e2e_sample_seconds)
+    )
+    return dataclasses.replace(stage, summary=seen)
 
 
 def decode(document: Any, where: str = "gate.json") -> GateResult:

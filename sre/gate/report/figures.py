@@ -69,16 +69,16 @@ def percent(value: float | None, *, signed: bool = False) -> str:
     if value is None or math.isnan(value):
         return NOTHING
     if math.isinf(value):
-        return FAILED if value > 0 else "-∞"
+        return "∞" if value > 0 else "-∞"
     text = _three(value * 100)
     return f"{'+' if signed and value > 0 and not text.startswith('+') else ''}{text} %"
 
 
 def probability(value: float | None) -> str:
-    """``0.012``; small ones ``< 0.001``."""
+    """``0.12``; small ones with a digit more: 0.0498 is below 0.05, which 0.050 would not show; ``< 0.001``."""
     if value is None or math.isnan(value):
         return NOTHING
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return "< 0.001" if value < 0.001 else f"{value:.4f}" if value < 0.1 else f"{value:.3f}"
 
 
 def yes_no(value: bool | None, *, unknown: str = "cannot tell") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html as escaping
 from collections.abc import Callable, Mapping, Sequence
 
-from sre.gate.report import plots, tables
+from sre.gate.report import layout, plots, tables
 from sre.gate.result import GateResult
 from sre.printable import one_line
 
@@ -93,7 +93,7 @@ def html(result: GateResult, draw: Draw = plots.draw) -> str:
     return "\n".join(parts)
 
 
-def _section(section: tables.Section, pictures: Sequence[tuple[str, str]]) -> list[str]:
+def _section(section: layout.Section, pictures: Sequence[tuple[str, str]]) -> list[str]:
     parts = ["<section>", f"<h2>{_text(section.title)}</h2>"]
     parts += [f"<p>{_text(sentence)}</p>" for sentence in section.text]
     for table in section.tables:
@@ -103,7 +103,7 @@ def _section(section: tables.Section, pictures: Sequence[tuple[str, str]]) -> li
     return [*parts, "</section>"]
 
 
-def _table(table: tables.Table) -> list[str]:
+def _table(table: layout.Table) -> list[str]:
     classes = ["n" if index in table.numeric else "" for index in range(len(table.heading))]
     parts = ['<div class="scroll"><table>', f"<thead>{_row('th', table.heading, classes)}</thead>", "<tbody>"]
     for index, row in enumerate(table.rows[:MOST_ROWS]):

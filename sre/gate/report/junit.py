@@ -10,7 +10,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from sre.gate.report import figures, tables
+from sre.gate.report import figures, stage_table, tables
 from sre.gate.result import GateResult
 from sre.gate.verdict import CellVerdict, Verdict
 from sre.printable import one_line
@@ -32,7 +32,7 @@ def junit(result: GateResult) -> str:
 
 
 def _stages(result: GateResult) -> list[str]:
-    planned = [name for _, name, _ in tables.measured(result)]
+    planned = [name for _, name, _ in stage_table.measured(result)]
     return list(dict.fromkeys([*planned, *(cell.cell.stage for cell in result.verdict.cells)]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sre.gate.report import tables
+from sre.gate.report import layout, tables
 from sre.gate.result import GateResult
 from sre.gate.verdict import Verdict
 from sre.printable import one_line
@@ -58,7 +58,7 @@ def _escaped(found: re.Match[str]) -> str:
     return "\\" + character
 
 
-def _table(table: tables.Table) -> list[str]:
+def _table(table: layout.Table) -> list[str]:
     rule = ["---:" if index in table.numeric else "---" for index in range(len(table.heading))]
     lines = [_row([escape(title) for title in table.heading]), _row(rule)]
     lines += [_row([_cell(cell) for cell in row]) for row in table.rows[:MOST_ROWS]]

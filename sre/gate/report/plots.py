@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sre.gate.report import figures, tables
+from sre.gate.report import figures, stage_table
 from sre.gate.result import GateResult, StageResult
+from sre.gate.summary import ALL
 from sre.gate.verdict import CellVerdict
 from sre.printable import one_line
 
@@ -126,7 +127,7 @@ def _time_axis(axes: Axes, values: Sequence[float]) -> None:
 def _rates(figure: Figure, result: GateResult) -> bool:
     """Left: answered over offered. Right: TTFT percentiles, with the knee and what the objectives allow."""
     points: dict[str, list[tuple[float, list[StageResult]]]] = {}
-    for (side, _, arm), results in tables.measured(result).items():
+    for (side, _, arm), results in stage_table.measured(result).items():
         ran = [stage for stage in results if stage.summary is not None]
         if ran and not arm and ran[0].plan.kind.value in ("staircase", "knee"):
             points.setdefault(side, []).append((ran[0].plan.rate_rps, ran))
@@ -140,7 +141,7 @@ def _rates(figure: Figure, result: GateResult) -> bool:
         series.sort(key=lambda point: point[0])
         rates = [rate for rate, _ in series]
         label = "" if len(points) == 1 else f"{side} "
-        done = [tables.over_runs(ran, lambda summary: summary.completed_rps) or 0 for _, ran in series]
+        done = [stage_table.over_runs(ran, lambda summary: summary.completed_rps) or 0 for _, ran in series]
         left.plot(rates, done, "o-", color=PALETTE[index], label=f"{label}answered", markersize=4.5)
         for offset, name in enumerate(("p50", "p95", "p99")):
             color = PALETTE[(offset + 3 * index) % len(PALETTE)]
@@ -163,8 +164,8 @@ def _rates(figure: Figure, result: GateResult) -> bool:
 
 
 def _ttft(ran: Sequence[StageResult], name: str) -> float | None:
-    return tables.over_runs(
-        ran, lambda summary: getattr(summary.classes[tables.ALL].ttft, name) if tables.ALL in summary.classes else None
+    return stage_table.over_runs(
+        ran, lambda summary: getattr(summary.classes[ALL].ttft, name) if ALL in summary.classes else None
     )
 
 
@@ -205,7 +206,7 @@ def _objectives(result: GateResult, axes: Axes) -> list[float]:
 def _in_flight(figure: Figure, result: GateResult) -> bool:
     found = [
         (name, side, arm, [stage for stage in results if stage.summary is not None and stage.summary.in_flight])
-        for (side, name, arm), results in tables.measured(result).items()
+        for (side, name, arm), results in stage_table.measured(result).items()
     ]
     found = [entry for entry in found if entry[3]]
     if not found:

@@ -6,40 +6,17 @@ The verdict comes first; a part that is missing says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from sre.gate.bottleneck import Demand
 from sre.gate.report import figures
-from sre.gate.result import GateResult, StageResult
+from sre.gate.report.layout import Section, Table
+from sre.gate.report.stage_table import stages
+from sre.gate.result import GateResult
 from sre.gate.self_checks import Check
-from sre.gate.stages import StageKind
-from sre.gate.summary import ClassSummary, StageSummary
 from sre.gate.verdict import CellVerdict, Verdict
 
 WORDS = {Verdict.PASS: "PASS", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "INCONCLUSIVE"}
-ALL = "all"
-"""The class that holds every request of a stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """``numeric``: columns that are set to the right. ``marks``: per row a word for its look: pass, fail, …"""
-
-    heading: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: frozenset[int] = frozenset()
-    marks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """``name`` is stable: plots are put beside the section they belong to."""
-
-    name: str
-    title: str
-    text: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = field(default=())
 
 
 def sections(result: GateResult) -> list[Section]:
@@ -131,91 +108,6 @@ def _cell_row(judged: CellVerdict) -> tuple[str, ...]:
     )
 
 
-def measured(result: GateResult) -> dict[tuple[str, str, str], list[StageResult]]:
-    """(side, stage, arm) → its results over the runs, in order of first sight, then the search for the knee."""
-    found: dict[tuple[str, str, str], list[StageResult]] = {}
-    for side, stage in (*((run.side, each) for run in result.runs for each in run.stages), *_search(result)):
-        if stage.plan.kind is not StageKind.WARM_UP:
-            found.setdefault((side, stage.plan.name, stage.plan.arm), []).append(stage)
-    return found
-
-
-def _search(result: GateResult) -> list[tuple[str, StageResult]]:
-    return [(stage.plan.side, stage) for stage in result.knee_stages]
-
-
-def over_runs(results: Sequence[StageResult], read: Callable[[StageSummary], float | None]) -> float | None:
-    """Median over the runs that have the figure."""
-    values = [read(stage.summary) for stage in results if stage.summary is not None]
-    return figures.median([value for value in values if value is not None])
-
-
-def stages(result: GateResult) -> Section:
-    found = measured(result)
-    sides = len({side for side, _, _ in found}) > 1
-    rows: list[tuple[str, ...]] = []
-    marks: list[str] = []
-    for (side, name, arm), results in found.items():
-        label = " · ".join(filter(None, (name, arm, side if sides else "")))
-        ran = [stage for stage in results if stage.summary is not None]
-        rows += _stage_rows(label, results, ran)
-        bad = any(stage.aborted or (stage.summary and stage.summary.saturated) for stage in ran)
-        marks += ["inconclusive" if bad else ""] * (len(rows) - len(marks))
-    if not rows:
-        return Section("stages", "Stages", ("No stage was run.",))
-    heading = (
-        "Stage", "Class", "Runs", "Offered/s", "Answered/s", "TTFT P50", "TTFT P95", "TTFT P99", "End to end P99",
-        "TPOT P99", "Failed", "Most in flight", "Send lag P99", "Saturated",
-    )  # fmt: skip
-    text = "Medians over the runs. Times count from the moment a request was due; a failure counts as infinitely slow."
-    return Section(
-        "stages", "Stages", (text,), (Table(heading, tuple(rows), frozenset(range(2, 13)), tuple(marks)),)
-    )  # fmt: skip
-
-
-def _stage_rows(label: str, results: Sequence[StageResult], ran: Sequence[StageResult]) -> list[tuple[str, ...]]:
-    if not ran:
-        why = next((stage.skipped for stage in results if stage.skipped), "not run")
-        return [(label, ALL, "0", *[figures.NOTHING] * 10, f"skipped: {why}")]
-    names = list(dict.fromkeys(name for stage in ran if stage.summary for name in stage.summary.classes))
-    if len(names) == 2 and ALL in names:
-        names.remove(ALL)  # one class: it is all there is
-    return [_stage_row(label, name, results, ran) for name in names or [ALL]]
-
-
-def _stage_row(
-    label: str, name: str, results: Sequence[StageResult], ran: Sequence[StageResult]
-) -> tuple[str, ...]:  # fmt: skip
-    def time(read: Callable[[ClassSummary], float | None]) -> str:
-        return figures.seconds(
-            over_runs(ran, lambda summary: read(summary.classes[name]) if name in summary.classes else None)
-        )
-
-    counts = [stage.summary.classes[name] for stage in ran if stage.summary and name in stage.summary.classes]
-    planned, failed = sum(count.planned for count in counts), sum(count.failed for count in counts)
-    states = [stage.summary.saturated for stage in ran if stage.summary]
-    saturated = figures.yes_no(True if any(states) else None if None in states else False)
-    aborted = list(dict.fromkeys(stage.aborted for stage in ran if stage.aborted))
-    skipped = len(results) - len(ran)
-    notes = [saturated, *(f"given up: {why}" for why in aborted), *([f"skipped in {skipped}"] if skipped else [])]
-    return (
-        label,
-        name,
-        str(len(ran)),
-        figures.number(over_runs(ran, lambda summary: summary.offered_rps)),
-        figures.number(over_runs(ran, lambda summary: summary.completed_rps)),
-        time(lambda kind: kind.ttft.p50),
-        time(lambda kind: kind.ttft.p95),
-        time(lambda kind: kind.ttft.p99),
-        time(lambda kind: kind.e2e.p99),
-        time(lambda kind: kind.tpot.p99),
-        figures.percent(failed / planned) if planned else figures.NOTHING,
-        figures.number(max((stage.summary.in_flight_max for stage in ran if stage.summary), default=0)),
-        figures.seconds(max((stage.summary.lag_p99_seconds for stage in ran if stage.summary), default=0)),
-        "; ".join(notes),
-    )
-
-
 def knee(result: GateResult) -> Section:
     found = result.knee
     if found is None:
@@ -232,6 +124,8 @@ def knee(result: GateResult) -> Section:
         said = f"Saturated at {rate(found.saturated_rps)} requests/s already; no rate tried was held ({found.reason})."
     else:
         said = f"No rate could be judged ({found.reason})."
+    if found.reason == "client_limited":
+        said += " The client was the limit of this search: what it saw may be its own knee."
     rows = tuple(
         (rate(probe.rate_rps), figures.yes_no(probe.saturated), probe.sign)
         for probe in sorted(found.probes, key=lambda probe: probe.rate_rps)

@@ -190,3 +190,34 @@ def test_credentials_in_headers_are_not_written() -> None:
 def test_what_no_document_holds_is_a_mistake_of_ours() -> None:
     with pytest.raises(TypeError):
         codec.encode(object())
+
+
+def test_a_long_run_stays_small_and_keeps_every_count_and_percentile() -> None:
+    """5 runs of 10 stages of 3 classes: 400 samples of 2,000 would be 16 MB."""
+    run = gate_samples.rich().runs[0]
+    stage = run.stages[0]
+    assert stage.summary is not None
+    seen = stage.summary
+    sample = (*(index / 7 for index in range(1998)), math.inf, math.inf)
+    names = ("short", "medium", "long", "all")
+    kinds = {name: dataclasses.replace(seen.classes["short"], request_class=name) for name in names}
+    long = dataclasses.replace(
+        seen, classes=kinds, ttft_sample_seconds=dict.fromkeys(names, sample),
+        e2e_sample_seconds=dict.fromkeys(names, sample), in_flight=tuple((index / 7, 30) for index in range(200)),
+    )  # fmt: skip
+    runs = tuple(
+        dataclasses.replace(run, number=number, stages=(dataclasses.replace(stage, summary=long),) * 10)
+        for number in range(5)
+    )
+    result = dataclasses.replace(gate_samples.rich(), runs=runs)
+    text = document.dumps(result)
+    assert len(text) < 2_000_000
+    VALID.validate(json.loads(text))
+    back = document.loads(text)
+    again = back.runs[4].stages[9].summary
+    assert again is not None
+    assert again.classes == kinds
+    kept = again.ttft_sample_seconds["long"]
+    assert (kept[0], kept[-1], list(kept)) == (0.0, math.inf, sorted(kept))
+    assert 100 <= len(kept) <= 125
+    assert document.loads(document.dumps(back)) == back  # what is thin is not thinned again

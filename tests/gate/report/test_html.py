@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sre.gate.report import html as page
-from sre.gate.report import plots, tables
+from sre.gate.report import plots, stage_table
 from sre.gate.result import GateResult
 from tests.support import gate_samples
 
@@ -177,7 +177,7 @@ def test_two_sides_are_drawn_apart() -> None:
     rich = gate_samples.rich()
     runs = tuple(dataclasses.replace(run, side=side) for run, side in zip(rich.runs, "ABA", strict=True))
     result = dataclasses.replace(rich, runs=runs, knee_stages=())
-    assert {side for side, _, _ in tables.measured(result)} == {"A", "B"}
+    assert {side for side, _, _ in stage_table.measured(result)} == {"A", "B"}
     text = " ".join(read(page.html(result)).text)
     assert "A answered" in text
     assert "B TTFT P99" in text

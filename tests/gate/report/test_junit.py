@@ -64,7 +64,7 @@ def test_regression_is_a_failure_with_both_sides_difference_and_p() -> None:
         "candidate: median 45 ms of 5 runs (42 ms, 44 ms, 45 ms, 46 ms, failed)",
         "baseline: median 32 ms of 5 runs (30 ms, 31 ms, 32 ms, 33 ms, 34 ms)",
         "worse by: +40.6 %",
-        "p: 0.004, after Holm: 0.012",
+        "p: 0.0040, after Holm: 0.0119",
     ]
 
 

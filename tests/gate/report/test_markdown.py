@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from sre.gate.report import figures, markdown, tables
+from sre.gate.report import figures, layout, markdown, stage_table
 from sre.gate.report.annotations import annotations
 from sre.gate.result import GateResult
 from sre.gate.verdict import Verdict
@@ -81,7 +81,7 @@ def test_one_long_name_does_not_fill_the_page() -> None:
 
 
 def test_more_rows_than_a_table_shows_are_counted() -> None:
-    table = tables.Table(("a",), tuple((str(n),) for n in range(markdown.MOST_ROWS + 3)))
+    table = layout.Table(("a",), tuple((str(n),) for n in range(markdown.MOST_ROWS + 3)))
     assert markdown._table(table)[-1] == "*3 further rows are in gate.json.*"
 
 
@@ -127,9 +127,9 @@ def test_numbers(value: float, said: str) -> None:
 def test_ratios_and_probabilities() -> None:
     assert figures.percent(0.40625, signed=True) == "+40.6 %"
     assert figures.percent(-0.031, signed=True) == "-3.1 %"
-    assert figures.percent(math.inf, signed=True) == "failed"
+    assert figures.percent(math.inf, signed=True) == "∞"
     assert figures.probability(0.0004) == "< 0.001"
-    assert figures.probability(0.0119) == "0.012"
+    assert figures.probability(0.0119) == "0.0119"
     assert figures.of_metric("throughput_rps", 99.94) == "99.9"
     assert figures.utc(1e300) == "1e+300"
 
@@ -155,3 +155,31 @@ def test_a_pass_is_a_notice() -> None:
     assert annotations(gate_samples.passed()) == [
         "::notice title=Gate%3A PASS::All objectives held; there is no baseline."
     ]
+
+
+def test_a_row_of_a_class_shows_the_rates_and_failures_of_that_class() -> None:
+    """Not those of the whole stage; and what was cancelled is no request that did not fail."""
+    result = gate_samples.rich()
+    stage = result.runs[0].stages[0]
+    assert stage.summary is not None
+    short = stage.summary.classes["short"]
+    kinds = {
+        "short": dataclasses.replace(short, planned=90, ok=80, failed=0),
+        "long": dataclasses.replace(short, request_class="long", planned=10, ok=4, failed=4),
+        "all": dataclasses.replace(short, request_class="all", planned=100, ok=84, failed=4),
+    }
+    seen = dataclasses.replace(stage.summary, classes=kinds, offered_rps=50.0, completed_rps=42.0)
+    run = dataclasses.replace(result.runs[0], stages=(dataclasses.replace(stage, summary=seen),))
+    table = stage_table.stages(dataclasses.replace(result, runs=(run,), knee_stages=())).tables[0]
+    failed = table.heading.index("Failed")
+    assert [(row[1], row[3], row[4], row[failed]) for row in table.rows] == [
+        ("short", "45", "40", "0 %"),
+        ("long", "5", "2", "50 %"),
+        ("all", "50", "42", "4.55 %"),
+    ]
+
+
+def test_a_p_value_below_five_per_cent_is_never_shown_as_five() -> None:
+    assert figures.probability(0.0498) == "0.0498"
+    assert figures.probability(0.42) == "0.420"
+    assert figures.probability(0.0002) == "< 0.001"
