@@ -54,7 +54,7 @@ from sre.settings.stack import StackSettings
 from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
-from sre.wiring.guard_store import OutboxWatch, StoreView
+from sre.wiring.guard_store import OutboxWatch, StoreView, until_opens
 from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, serves_webhook, webhook_secrets
 from sre.wiring.stack import resolved_stack
 
@@ -210,28 +210,44 @@ async def run_guard(root: Root, paths: StatePaths, environ: Mapping[str, str], r
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        async with contextlib.AsyncExitStack() as stack:
-            guard, desk, delivery, metrics, numbers = await _build(root, paths, environ, record, stack)
-            sender = asyncio.create_task(delivery.run())
-            chaos = ChaosWatch(paths.chaos, guard, SystemClock())
-            numbers.chaos = chaos
-            watches = [asyncio.create_task(chaos.run())]
-            if numbers.outbox is not None:
-                watches.append(asyncio.create_task(numbers.outbox.run()))
-            if numbers.webhook is not None:
-                watches.append(asyncio.create_task(numbers.webhook.run(environ)))
-            await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
-            exporter = asyncio.create_task(_keep_exporting(metrics, root, stop))
-            try:
-                await guard.run(stop)
-            finally:
-                await delivery.stop()
-                await sender
-                for task in (exporter, *watches):
-                    task.cancel()
-                await asyncio.gather(exporter, *watches, return_exceptions=True)
+        while not stop.is_set():
+            await _guard(root, paths, environ, record, stop)
     finally:
         lock.release()
+
+
+async def _guard(
+    root: Root, paths: StatePaths, environ: Mapping[str, str], record: Path | None, stop: asyncio.Event
+) -> None:
+    """Guard until ``stop`` is set; where the store could not be opened, only until it can be."""
+    leave = asyncio.Event()
+    async with contextlib.AsyncExitStack() as stack:
+        guard, desk, delivery, metrics, numbers = await _build(root, paths, environ, record, stack)
+        sender = asyncio.create_task(delivery.run())
+        chaos = ChaosWatch(paths.chaos, guard, SystemClock())
+        numbers.chaos = chaos
+        watches = [asyncio.create_task(chaos.run()), asyncio.create_task(_forward(stop, leave))]
+        if numbers.outbox is not None:
+            watches.append(asyncio.create_task(numbers.outbox.run()))
+        else:
+            watches.append(asyncio.create_task(until_opens(paths.guard_db, lambda: not delivery.unstored, leave)))
+        if numbers.webhook is not None:
+            watches.append(asyncio.create_task(numbers.webhook.run(environ)))
+        await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
+        exporter = asyncio.create_task(_keep_exporting(metrics, root, leave))
+        try:
+            await guard.run(leave)
+        finally:
+            await delivery.stop()
+            await sender
+            for task in (exporter, *watches):
+                task.cancel()
+            await asyncio.gather(exporter, *watches, return_exceptions=True)
+
+
+async def _forward(stop: asyncio.Event, leave: asyncio.Event) -> None:
+    await stop.wait()
+    leave.set()
 
 
 async def _keep_exporting(metrics: Metrics, root: Root, stop: asyncio.Event) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sre.actions.records import JournalRow, OutboxLoad
-from sre.adapters.store import StoreReader
+from sre.adapters.clock import SystemClock
+from sre.adapters.processes import proc
+from sre.adapters.store import GuardStore, StoreReader
 from sre.clock import Clock
 from sre.control.blocking import BlockingCalls
 from sre.errors import StateError
@@ -18,6 +21,32 @@ log = logging.getLogger("sre.guard")
 LOOK_SECONDS = 2.0
 FRESH_SECONDS = 30.0
 """An older look at the outbox is not shown: a series that is missing says that nothing is known."""
+
+REOPEN_SECONDS = 5.0
+"""A store that could not be opened is looked for again after this: a full disk has room again, a person moved a damaged
+file away."""
+
+
+async def until_opens(path: Path, may: Callable[[], bool], opens: asyncio.Event) -> None:
+    """
+    Set ``opens`` once the store at ``path`` can be opened for writing.
+
+    Args:
+        may: Whether it is time; asked again and again.
+    """
+    clock, boot_id = SystemClock(), proc.boot_id()
+    calls = BlockingCalls(f"guard state {path}")
+    while True:
+        await clock.sleep(REOPEN_SECONDS)
+        if not may():
+            continue
+        try:
+            await calls(lambda: GuardStore.open(path, clock=clock, boot_id=boot_id).close())
+        except StateError:
+            continue  # said when the guard began, and by its metrics
+        log.warning("guard state %s can be had now; the guard begins anew with it", path)
+        opens.set()
+        return
 
 
 class StoreView:

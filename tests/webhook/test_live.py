@@ -223,6 +223,33 @@ def test_the_metrics_say_what_came(guard: GuardProcess) -> None:
     assert TOKEN not in guard.log.read_text()
 
 
+def test_a_guard_that_began_without_its_state_goes_on_once_it_can_be_had(folder: Path) -> None:
+    """A full disk that has room again, a damaged file that was moved away: nobody has to restart it."""
+    (folder / "d").mkdir()
+    with guard_process(folder / "d", unused_port, heartbeat={"enabled": False}) as made:
+        made.paths.root.mkdir(mode=0o700)
+        made.paths.guard_db.write_bytes(b"no database" * 1000)
+        made.start()
+        payload = document(one("Late", node="n1", starts=time.time()))
+        assert made.process is not None
+        process = made.process
+        assert made.post(payload).status_code == 503
+        made.paths.guard_db.rename(made.paths.guard_db.with_suffix(".corrupt"))
+
+        def accepted() -> bool:
+            try:
+                return made.post(payload).status_code == 200
+            except requests.ConnectionError:
+                return False  # it begins anew
+
+        made.until("it is taken in", accepted)
+        made.until("the mail", lambda: made.mails("OPEN"))
+        assert made.process is process
+        assert process.poll() is None
+        made.stop()
+        assert process.returncode == 0, log_tail(made.log)
+
+
 def test_by_itself_it_takes_in_tells_and_stops_when_asked(folder: Path) -> None:
     (folder / "w").mkdir()
     with guard_process(folder / "w", unused_port) as alone:
