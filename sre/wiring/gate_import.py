@@ -11,7 +11,7 @@ from sre.adapters.gate_files import GateFiles
 from sre.control.gate_world import rendered
 from sre.errors import ConfigError
 from sre.gate.baseline import Baseline
-from sre.gate.importers import fingerprint, imported, run_results
+from sre.gate.importers import fingerprint, imported, run_results, unseen
 from sre.gate.judge import judge
 from sre.gate.judging import JudgePolicy
 from sre.gate.result import GateResult
@@ -43,7 +43,7 @@ def take_in(
         raise ConfigError([f"gate: these files are of {', '.join(models)}; import one model at a time"])
     runs = run_results(read)
     conditions = fingerprint(read)
-    verdict = judge(runs, baseline, JudgePolicy.of(settings), fingerprint=conditions)
+    verdict = judge(runs, baseline, JudgePolicy.of(settings), fingerprint=conditions, remark=unseen(read))
     wall = SystemClock().wall()
     folder = results.create(wall)
     why = "imported records do not tell"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sre.gate.fingerprint import Fingerprint
@@ -17,7 +18,7 @@ from sre.gate.importers.common import ImportedRuns, ImportedStage, refuse
 from sre.gate.result import RunResult, StageResult
 from sre.gate.summary import summarize
 
-__all__ = ["TOOLS", "ImportedRuns", "ImportedStage", "fingerprint", "imported", "run_results"]
+__all__ = ["TOOLS", "ImportedRuns", "ImportedStage", "fingerprint", "imported", "run_results", "unseen"]
 
 TOOLS = ("vllm", "aiperf", "guidellm")
 """Values of ``tool``."""
@@ -83,15 +84,34 @@ def run_results(files: Sequence[ImportedRuns], side: str = "candidate") -> tuple
 
 
 def fingerprint(files: Sequence[ImportedRuns]) -> Fingerprint:
-    """What must be equal for two imports to be compared: tool, model, stages, arrivals. The rest no format tells."""
+    """
+    What must be equal for two imports to be compared: tool, model, stages, arrivals, how the load was made, and the
+    mean prompt length, to two digits: other seeds draw a little differently. The rest no format tells.
+    """
     plans = {stage.load.plan.name: stage.load.plan for file in files for stage in file.stages}
-    fields = {
+    records = [record for file in files for stage in file.stages for record in stage.load.records]
+    conditions: dict[str, set[str]] = {}
+    for name, value in (pair for file in files for pair in file.conditions):
+        conditions.setdefault(name, set()).add(value)
+    fields = {name: ", ".join(sorted(values)) for name, values in conditions.items()} | {
         "tool": ", ".join(sorted({file.tool for file in files})),
         "model": ", ".join(sorted({file.model for file in files})),
         "stages": ", ".join(sorted(plans)),
         "arrivals": ", ".join(sorted({plan.arrivals.value for plan in plans.values()})),
+        "prompt_tokens": _about(record.prompt_tokens for record in records),
     }
     return Fingerprint(tuple(sorted(fields.items())))
+
+
+def _about(counts: Iterable[int | None]) -> str:
+    """Their mean to two digits, ``about 260``."""
+    known = [count for count in counts if count is not None]
+    return f"about {float(f'{statistics.fmean(known):.2g}'):g}" if known else "not told"
+
+
+def unseen(files: Sequence[ImportedRuns]) -> str:
+    """What no verdict on these files rests on; "" if nothing of that weight."""
+    return "; ".join(dict.fromkeys(file.unseen for file in files if file.unseen))
 
 
 def _tool_of(text: str) -> str | None:

@@ -21,6 +21,7 @@ CANNOT_TELL = (
 NO_USAGE = (
     "aiperf: no answer came with the server's own token counts: errors inside a stream are invisible in this file."
 )
+UNSEEN = "aiperf recorded no token counts of the server: errors inside a stream are invisible"
 MEASURED = "profiling"
 
 
@@ -76,7 +77,7 @@ def read(text: str, where: str, request_class: str, rate_rps: float | None = Non
     if broken:
         notes.append(f"{where}: {broken} answers ended without token counts and count as broken inside the stream")
     told = CANNOT_TELL if counted else (*CANNOT_TELL, NO_USAGE)
-    return ImportedRuns(TOOL, "", tuple(stages), told, tuple(notes))
+    return ImportedRuns(TOOL, "", tuple(stages), told, tuple(notes), unseen="" if counted else UNSEEN)
 
 
 def _line(line: str, where: str) -> _Line:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from sre.errors import ConfigError
+from sre.gate.importers.cut_off import all_ended
 from sre.gate.records import Cause, Outcome, RequestRecord
 from sre.gate.report import codec
 from sre.gate.self_checks import Check
@@ -64,6 +65,8 @@ class ImportedRuns:
         stages: In the file's order. The n-th of a name is of run n.
         cannot_tell: What this format leaves open, a sentence each: to be shown beside every verdict made of it.
         notes: What was found in this file: requests left out, tokens missing.
+        unseen: What no verdict on this file rests on, in a few words that stand beside it; "" if nothing that weighs.
+        conditions: Name and value of how the load was made: what must be equal for two files to be compared.
     """
 
     tool: str
@@ -71,6 +74,8 @@ class ImportedRuns:
     stages: tuple[ImportedStage, ...]
     cannot_tell: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    unseen: str = ""
+    conditions: tuple[tuple[str, str], ...] = ()
 
 
 def refuse(problem: str) -> NoReturn:
@@ -150,6 +155,8 @@ def stage(
     if count < planned:
         detail = f"{named}: {count} of {planned} requests left a record; what became of the others is not known"
         checks.append(Check("all_requests_recorded", False, detail))
+    if (unknown := all_ended(named, ordered)) is not None:
+        checks.append(unknown)
     load = StageLoad(
         plan=plan,
         planned=max(planned, count),

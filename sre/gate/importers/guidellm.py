@@ -18,6 +18,7 @@ from sre.gate.importers.common import (
     succeed,
     take,
 )
+from sre.gate.importers.cut_off import settled
 from sre.gate.records import Cause, Outcome, RequestRecord
 from sre.gate.stages import Arrivals
 
@@ -131,7 +132,8 @@ def read(text: str, where: str, request_class: str) -> ImportedRuns:
     )
     closed = dict.fromkeys(each.config.strategy.type_ for each in read if each.config.strategy.type_ not in OPEN_LOOP)
     told = (*CANNOT_TELL, *(CLOSED_LOOP.format(kind=kind) for kind in closed))
-    return ImportedRuns(TOOL, models[0], stages, told, tuple(notes))
+    strategies = ", ".join(dict.fromkeys(each.config.strategy.type_ for each in read))
+    return ImportedRuns(TOOL, models[0], stages, told, tuple(notes), conditions=(("strategy", strategies),))
 
 
 def _stage(
@@ -153,10 +155,15 @@ def _stage(
     measured = _measured(benchmark, sent)
     if len(measured) < len(sent):
         notes.append(f"{where}: {len(sent) - len(measured)} requests of warm-up and cool-down are left out")
+    measured, late, overdue = settled(measured)
+    if late:
+        notes.append(f"{where}: the last {late} requests are left out: some of them were cut off by the end of the run")
+    if overdue:
+        notes.append(f"{where}: {overdue} requests had no answer at its end, after longer than any answer took: failed")
     if unsent:
         notes.append(f"{where}: {unsent} requests were never sent")
     if not measured:
-        refuse(f"{where}: none of its {held} requests was sent in the measured time")
+        refuse(f"{where}: none of its {held} requests was sent in the measured time, and early enough to be answered")
     left_out = held - len(measured)
     rate = benchmark.config.strategy.rate
     kind = benchmark.config.strategy.type_

@@ -25,6 +25,7 @@ CANNOT_TELL = (
     " lateness of its schedule is not seen, and latency counts from there.",
     "vllm bench: gaps between chunks include empty chunks, and its end of a request is its last chunk.",
 )
+UNSEEN = "vllm bench records neither its own lateness nor errors inside a stream"
 ROLE_CHUNK = (
     "vllm bench over the chat API: its first token may be the role chunk, which holds no content; where there is one"
     " chunk more than tokens, the next one's arrival is taken."
@@ -72,7 +73,8 @@ def read(text: str, where: str, request_class: str) -> ImportedRuns:
     told += [CLOSED_LOOP] if first.max_concurrency else []
     told += [AS_FAST] if any(math.isinf(found.request_rate) for found in documents) else []
     stages = tuple(_stage(found, request_class) for found in documents)
-    return ImportedRuns(TOOL, first.model_id, stages, tuple(told))
+    conditions = (("backend", first.backend), ("max_concurrency", str(first.max_concurrency or "none")))
+    return ImportedRuns(TOOL, first.model_id, stages, tuple(told), unseen=UNSEEN, conditions=conditions)
 
 
 def _split(text: str, where: str) -> list[Any]:
