@@ -437,7 +437,7 @@ BAD_URLS: list[tuple[str, ChannelKind, str]] = [
     ("feishu://", "chat", ""),
     ("mailto://u:S3cretPassw0rd@mail.example.org?to=a@example.org&mode=insecure", "email", "be sent in clear"),
     ("mailtos://u:p@mail.example.org?to=a@example.org&cc=b@example.org", "email", "2 recipients"),
-    ("smoke://signal", "chat", ""),
+    ("smoke://signal", "chat", "no service smoke://"),
     (SLACK, "email", "write kind: chat"),
 ]  # fmt: skip
 GOOD_URLS: list[tuple[str, ChannelKind]] = [

@@ -93,6 +93,8 @@ def deliver(task: Task) -> dict[str, Any]:
     asset = apprise.AppriseAsset(app_id="sre", app_desc="sre", storage_mode=memory, http_redirects=False)
     service = plugins.service_of(task.url, scheme, asset)
     if service is None:
+        if not plugins.is_known(scheme):
+            return _answer(Cause.BAD_URL, f"there is no service {scheme}://; see Apprise's list of services")
         return _answer(Cause.BAD_URL, said.detail() or "Apprise knows no service for this URL")
     if task.mode == "check":
         doubts = "; ".join(filter(None, (said.detail(), _not_meant(service))))

@@ -12,6 +12,7 @@ from typing import Any
 
 from apprise import Apprise, AppriseAsset
 from apprise.exception import AppriseImproperlyConfigured
+from apprise.manager_plugins import NotificationManager
 
 OURS = {
     "mailto": "sre.adapters.notifiers.plugins.mail:NotifyMail",
@@ -52,3 +53,8 @@ def service_of(url: str, scheme: str, asset: AppriseAsset) -> Any | None:
         return plugin(**arguments, asset=asset)
     except AppriseImproperlyConfigured:
         return None  # it is in the log
+
+
+def is_known(scheme: str) -> bool:
+    """Whether there is a service of this scheme; slow for one that is not known here."""
+    return scheme in OURS or scheme in APPRISE or scheme in NotificationManager()
