@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from sre.control.gate_end import Ended
 from sre.control.gate_run import run_gate
 from sre.control.gate_world import Listener, Order, Target
 from sre.errors import ConfigError, StateError, Unreachable
+from sre.gate import plan
 from sre.gate.plan import Trace
 from sre.settings.gate import GateSettings
 from sre.settings.gate_checks import url_problem
@@ -27,6 +28,7 @@ from sre.stack.commands import reachable_host
 if TYPE_CHECKING:
     from sre.gate.arrivals import TraceEntry
     from sre.gate.baseline import Baseline
+    from sre.gate.stages import RequestClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,15 @@ async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, 
             raise
 
 
+def _tried(asked: Asked) -> Sequence[RequestClass]:
+    """One request of each kind that will be sent; of a trace the longest."""
+    mix = plan.classes(asked.settings.load.mix)
+    if not asked.entries:
+        return mix
+    longest = max(asked.entries, key=lambda one: one.prompt_tokens + one.max_tokens)
+    return (replace(mix[0], prompt_tokens=longest.prompt_tokens, max_tokens=longest.max_tokens),)
+
+
 @contextlib.asynccontextmanager
 async def _target(
     asked: Asked, server: Server, api_key: str | None, clock: SystemClock, environ: Mapping[str, str]
@@ -210,6 +221,7 @@ async def _target(
         processes=load.processes,
         seed=load.seed,
         trace=asked.entries,
+        classes=_tried(asked),
     )
     signals = opened_signals(
         server.url,

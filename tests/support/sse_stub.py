@@ -161,6 +161,7 @@ class SseStub:
         tokenize: Serve /tokenize (a token per word); off: 404.
         counts: Report usage in whole answers.
         models: What /v1/models lists.
+        prefix: Of every path.
     """
 
     def __init__(
@@ -171,8 +172,9 @@ class SseStub:
         counts: bool = True,
         models: tuple[str, ...] = (STUB_MODEL,),
         tls: ssl.SSLContext | None = None,
+        prefix: str = "",
     ) -> None:
-        self._tls = tls
+        self._tls, self._prefix = tls, prefix
         self.scripts: dict[str, Script] = {DEFAULT: good, **(scripts or {})}
         self.served: list[Served] = []
         self.in_flight = 0
@@ -249,8 +251,10 @@ class SseStub:
         method, path, _ = head[0].split(" ", 2)
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        if method == "GET" or path == "/tokenize":
-            await self._answer(path, body, writer)
+        known = path.startswith(f"{self._prefix}/")
+        path = path.removeprefix(self._prefix)
+        if not known or method == "GET" or path not in ("/v1/completions", "/v1/chat/completions"):
+            await self._answer(path if known else "", body, writer)
             return True
         name = headers.get("x-request-id", "").rpartition("-")[2]
         script = headers.get(SCRIPT_HEADER, DEFAULT)

@@ -22,7 +22,7 @@ from sre.gate.arrivals import TraceEntry
 from sre.gate.prompts import PromptScale
 from sre.gate.result import Smoke
 from sre.gate.schedule import arrival_rps, schedule
-from sre.gate.stages import Calibration, LiveCounts, StageLoad, StagePlan
+from sre.gate.stages import Calibration, LiveCounts, RequestClass, StageLoad, StagePlan
 
 WATCH_SECONDS = 0.25
 LEAD_SECONDS = 0.15
@@ -51,6 +51,7 @@ class AiohttpLoad:
         max_in_flight: Of all processes together.
         processes: 0: as many as the rate needs, at most one per core.
         trace: For stages that replay.
+        classes: What will be sent: ``smoke`` tries one of each.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class AiohttpLoad:
         processes: int = 0,
         seed: int = 1,
         trace: Sequence[TraceEntry] = (),
+        classes: Sequence[RequestClass] = (),
     ) -> None:
         base = url.rstrip("/").removesuffix("/v1")
         self._target = Target(base, api, model or "", api_key, ca_file)
@@ -74,7 +76,7 @@ class AiohttpLoad:
         self._request_timeout_seconds = request_timeout_seconds
         self._max_in_flight, self._wanted_processes = max_in_flight, processes
         self._seed = seed
-        self._trace = tuple(trace)
+        self._trace, self._classes = tuple(trace), tuple(classes)
         self._processes: list[LoadProcess] = []
         self._scale: PromptScale | None = None
         self._smoke: Smoke | None = None
@@ -103,7 +105,7 @@ class AiohttpLoad:
 
     async def smoke(self) -> Smoke:
         """See ``sre.control.gate_ports.LoadGenerator``."""
-        async with Probe(self._target, self._clock, self._request_timeout_seconds) as probe:
+        async with Probe(self._target, self._clock, self._request_timeout_seconds, self._classes) as probe:
             self._smoke = await probe.smoke()
             self._target, self._scale = probe.target, probe.scale
         return self._smoke

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +23,7 @@ from sre.gate.ending import Ending, of_answer, of_status
 from sre.gate.prompts import TOLERANCE_RATIO, PromptScale, prompt, scale_by_chars, scale_from
 from sre.gate.records import Cause
 from sre.gate.result import Smoke
+from sre.gate.stages import RequestClass
 from sre.printable import one_line
 
 FEW_WORDS = 24
@@ -41,15 +42,20 @@ class Probe:
     """
     Asks ``target``; afterwards ``target`` has the model's name, and ``scale`` how long prompts become.
 
+    Args:
+        classes: What will be sent; ``smoke`` asks for one of each, and hangs up when it is taken.
+
     Raises:
         Unreachable, Rejected, MalformedResponse: As ``LoadGenerator.smoke`` says.
         ConfigError: The URL is none.
     """
 
-    def __init__(self, target: Target, clock: Clock, timeout_seconds: float) -> None:
+    def __init__(
+        self, target: Target, clock: Clock, timeout_seconds: float, classes: Sequence[RequestClass] = ()
+    ) -> None:
         self.target = target
         self.scale: PromptScale = scale_by_chars()
-        self._clock, self._timeout_seconds = clock, timeout_seconds
+        self._clock, self._timeout_seconds, self._classes = clock, timeout_seconds, tuple(classes)
         self._session: aiohttp.ClientSession | None = None
         self._salt = f"sre-gate-{os.urandom(4).hex()}-0"
         self._asked = 0
@@ -94,6 +100,8 @@ class Probe:
             for what, one in (("whole answer", ending), ("streamed answer", streamed_ending))
             if one.cause is not Cause.OK
         ]
+        for kind in self._classes if not problems else ():
+            await self._try(kind)
         return Smoke(
             ok=not problems,
             detail="; ".join(problems),
@@ -192,7 +200,7 @@ class Probe:
 
     async def _used(self, words: int) -> int | None:
         body = request_document(self.target, self._prompt(words), max_tokens=1, stream=False, fixed_length=False)
-        status, answer, _ = await self._request("POST", URL(self.target.path_url).path, body)
+        status, answer, _ = await self._request("POST", self.target.path_url.removeprefix(self.target.url), body)
         if status != 200:
             return None
         found = Answer()
@@ -210,7 +218,7 @@ class Probe:
         document = request_document(
             self.target, self._prompt(FEW_WORDS), max_tokens=ANSWER_TOKENS, stream=stream, fixed_length=False
         )
-        path = URL(self.target.path_url).path
+        path = self.target.path_url.removeprefix(self.target.url)
         status, body, headers = await self._request("POST", path, document)
         answer = Answer()
         if status != 200:
@@ -220,6 +228,55 @@ class Probe:
         answer.end(at)
         content_type = headers.get("Content-Type", "")
         return answer, of_answer(answer, cut=None, max_tokens=ANSWER_TOKENS, content_type=content_type)
+
+    async def _try(self, kind: RequestClass) -> None:
+        """
+        Whether a request as the stages will send it is taken: what the server refuses would else be counted as its
+        failure. Anything but a refusal of the request itself is for the stages to see.
+        """
+        ending = await self._head(kind, fixed_length=kind.fixed_length)
+        if ending is None or ending.cause is not Cause.CLIENT_ERROR:
+            return
+        remedy = "change prompt_tokens, max_tokens or headers of that class in gate.load.mix"
+        if kind.fixed_length and await self._head(kind, fixed_length=False) is None:
+            remedy = "it takes one without ignore_eos: set fixed_length: false for that class in gate.load.mix"
+        room = "" if self._max_model_len is None else f" (the model takes {self._max_model_len} with the answer)"
+        raise Rejected(
+            self._system,
+            f"refuses a request of class {kind.name}, {kind.prompt_tokens} prompt tokens and {kind.max_tokens} of "
+            f"answer{room}: {ending.detail}; {remedy}",
+        )
+
+    async def _head(self, kind: RequestClass, *, fixed_length: bool) -> Ending | None:
+        """How a request of ``kind`` ends by its status; None: it is taken, or not answered in time."""
+        assert self._session is not None
+        document = request_document(
+            self.target,
+            self._prompt(self.scale.words(kind.prompt_tokens)),
+            max_tokens=kind.max_tokens,
+            stream=True,
+            fixed_length=fixed_length,
+        )
+        path = self.target.path_url.removeprefix(self.target.url)
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._session.post(
+                    self.target.url + path,
+                    data=json.dumps(document).encode(),
+                    headers=dict(kind.headers),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                if response.status == 200:
+                    response.close()
+                    return None
+                body = await response.content.read(MOST_BODY_BYTES)
+                return of_status(response.status, response.headers.get("x-sre-reason"), body)
+        except TimeoutError:
+            return None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._failed(error, path) from error
 
     def _refuse_broken(self, ending: Ending, what: str) -> None:
         if ending.cause is Cause.MALFORMED:
@@ -262,7 +319,8 @@ class Probe:
             return Unreachable(self._system, f"no connection: {text}; start it, or check gate.target.url")
         if isinstance(error, aiohttp.ClientResponseError | ValueError) or type(error) is aiohttp.ClientPayloadError:
             return MalformedResponse(self._system, f"what answers {path} is no HTTP server we can read: {text}")
-        return Unreachable(self._system, f"the connection broke at {path}: {text}; is it up?")
+        instead = ", or https:// instead" if self.target.url.startswith("http://") else ""
+        return Unreachable(self._system, f"the connection broke at {path}: {text}; is it up{instead}?")
 
 
 def _json(body: bytes) -> Any:

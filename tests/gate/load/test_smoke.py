@@ -12,6 +12,7 @@ import pytest
 
 from sre.errors import ConfigError, MalformedResponse, Rejected, Unreachable
 from sre.gate.records import Cause
+from sre.gate.stages import RequestClass
 from tests.conftest import require_binary
 from tests.gate.load.conftest import generator, plan, unwatched
 from tests.support.engines import running_sim
@@ -163,3 +164,52 @@ async def test_tls_trusts_only_what_it_is_told_to(certificate: tuple[Path, Path]
         async with generator(stub.url, ca_file="none.pem") as load:
             with pytest.raises(ConfigError, match=r"tls_ca_file.*No such file"):
                 await load.smoke()
+
+
+async def strict(exchange: Exchange) -> None:
+    """Knows no ignore_eos, and takes 100 words at the most."""
+    if "ignore_eos" in exchange.served.body:
+        await exchange.whole(400, {"error": {"message": "unknown field ignore_eos"}})
+    elif len(exchange.served.body["prompt"].split()) > 100:
+        await exchange.whole(400, {"error": {"message": "the prompt is too long"}})
+    else:
+        await good(exchange)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (RequestClass("short", 1.0, 40, 4), r"class short, 40 prompt tokens and 4 .*ignore_eos; .*fixed_length: false"),
+        (
+            RequestClass("long", 0.1, 400, 4, fixed_length=False),
+            r"class long, .*the prompt is too long; change prompt_tok",
+        ),
+    ],
+)
+async def test_a_request_that_the_server_refuses_is_told_before_it_counts_as_failed(
+    kind: RequestClass, said: str
+) -> None:
+    taken = RequestClass("fits", 1.0, 40, 4, fixed_length=False, headers=(("x-kind", "a"),))
+    async with SseStub({"default": strict}, tokenize=False) as stub:
+        async with generator(stub.url, classes=(taken, kind)) as load:
+            with pytest.raises(Rejected, match=said):
+                await load.smoke()
+        assert any(one.headers.get("x-kind") == "a" and one.body["stream"] for one in stub.served)
+        async with generator(stub.url, classes=(taken,)) as load:
+            assert (await load.smoke()).ok
+
+
+async def test_a_server_that_fails_a_kind_of_request_is_for_the_stages_to_see() -> None:
+    async def broken(exchange: Exchange) -> None:
+        await exchange.whole(500, {"error": {"message": "boom"}})
+
+    kind = RequestClass("short", 1.0, 40, 4, headers=(("x-script", "broken"),))
+    async with SseStub({"broken": broken}) as stub, generator(stub.url, classes=(kind,)) as load:
+        assert (await load.smoke()).ok
+
+
+async def test_a_base_url_may_have_a_path() -> None:
+    async with SseStub(prefix="/llm/a") as stub, generator(f"{stub.url}/llm/a/") as load:
+        assert (await load.smoke()).ok
+        result = await load.run(plan(seconds=0.2), watch=unwatched, drain_seconds=5)
+    assert {one.cause for one in result.records} == {Cause.OK}
