@@ -183,6 +183,7 @@ class _Side:
 def _side(app: App, name: str, folder: Path | None) -> _Side:
     from sre.adapters.gate_baselines import NAME, BaselineFolder
     from sre.cli.gate import config_of
+    from sre.gate.plan import SIDE_B
     from sre.wiring.gate import baselines_folder, results
 
     try:
@@ -193,7 +194,7 @@ def _side(app: App, name: str, folder: Path | None) -> _Side:
             if baseline is not None:
                 return _Side(baseline, baseline.fingerprint)
         raise ConfigError([f"{error}; see sre gate baseline list"]) from None
-    runs = [run for run in found.runs if run.side != "B"]
+    runs = [run for run in found.runs if run.side != SIDE_B]
     interrupted = f"{found.id}: {found.interrupted}" if found.interrupted else ""
     return _Side(runs, found.fingerprint, found.calibration, found.checks, interrupted)
 

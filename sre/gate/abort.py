@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sre.gate.stages import LiveCounts, StageKind, StagePlan
+from sre.gate.statistics import wilson
 from sre.settings.gate import ObjectiveSettings
 
 
@@ -24,8 +25,8 @@ class AbortReason(enum.Enum):
 
 LEAST_ENDED = 50
 """Fewer say nothing about a share."""
-Z = 3.29
-"""One-sided 1 in 2,000: it is looked at some hundred times in a stage, and may not fire by chance in any of them."""
+SURE = 0.9995
+"""Confidence of the bound: it is looked at some hundred times in a stage, and may not fire by chance in any of them."""
 CAP_SHARE = 0.95
 """Of the client's limit of requests in flight: the stage ends before the client itself would hold requests back."""
 HOPELESS_SHARE = 0.5
@@ -87,7 +88,7 @@ def applies(objective: ObjectiveSettings, plan: StagePlan) -> bool:
 def decide(counts: LiveCounts, limits: Limits) -> AbortReason | None:
     """The first reason there is, in this order; None: go on."""
     ended = counts.ok + counts.failed
-    if ended >= LEAST_ENDED and wilson_lower(counts.failed, ended) > limits.failed_ratio:
+    if ended >= LEAST_ENDED and wilson(counts.failed, ended, SURE)[0] > limits.failed_ratio:
         return AbortReason.ERROR_SHARE
     if limits.ttft_limit_seconds is not None and counts.over_limit > math.floor(0.01 * counts.planned):
         return AbortReason.OVER_LIMIT
@@ -96,16 +97,6 @@ def decide(counts: LiveCounts, limits: Limits) -> AbortReason | None:
     if counts.at >= limits.deadline_at:
         return AbortReason.DEADLINE
     return None
-
-
-def wilson_lower(hits: int, n: int, z: float = Z) -> float:
-    """Lower end of Wilson's interval of a share; 0 without any."""
-    if n <= 0:
-        return 0.0
-    p = hits / n
-    middle = p + z * z / (2 * n)
-    spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, (middle - spread) / (1 + z * z / n))
 
 
 def explain(reason: str) -> str:

@@ -159,7 +159,7 @@ def _obstacle(result: GateResult, client_lag_p99_seconds: float) -> str:
         for stage in run.stages:
             if (seen := stage.summary) is None:
                 continue
-            where = f"stage {stage.plan.name} of run {run.number}"
+            where = f"stage {stage.plan.name} of run {run.number + 1}"
             if seen.shed:
                 return f"{where}: the client held back {seen.shed} requests"
             if seen.client_late_seconds > client_lag_p99_seconds:

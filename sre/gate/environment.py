@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sre.gate.fingerprint import Fingerprint, build
 from sre.gate.plan import Trace, rates, stage_name
+from sre.gate.report.document import shown_header
 from sre.gate.result import Smoke
 from sre.settings.gate import GateSettings
 
@@ -46,7 +47,7 @@ def fingerprint(
         fields += [("trace", f"{trace.requests} requests in {trace.seconds:g} s, sha256 {trace.digest[:16]}")]
     for kind in load.mix:
         length = "exactly" if kind.fixed_length else "at most"
-        headers = ", ".join(sorted(kind.headers))
+        headers = ", ".join(sorted(f"{name}: {shown_header(name, value)}" for name, value in kind.headers.items()))
         fields.append(
             (
                 f"mix.{kind.name}",

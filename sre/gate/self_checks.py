@@ -83,6 +83,9 @@ def sums(load: StageLoad, summary: StageSummary) -> Check:
         wrong.append("a request number came twice")
     if load.aborted is None and len(load.records) != load.planned:
         wrong.append(f"{load.planned} planned, {len(load.records)} recorded")
+    if load.aborted is None and summary.cancelled:
+        # Neither ok nor failed: they would be missing from every percentile, and they are the slow ones.
+        wrong.append(f"{summary.cancelled} cancelled in a stage that ran to its end")
     by_class = sum(kind.planned for name, kind in summary.classes.items() if name != "all")
     if by_class != len(load.records):
         wrong.append(f"classes hold {by_class} of {len(load.records)}")

@@ -249,6 +249,20 @@ async def test_a_comparison_with_another_environment_is_refused(run_sre: RunSre,
     assert "client_host" in ran.err
 
 
+async def test_a_comparison_looks_at_the_client_and_the_end_of_both_runs(run_sre: RunSre, runs: GateFiles) -> None:
+    good = keep(runs, await measured(), 1_796_000_000)
+    limited = keep(runs, await measured(client_limited=True), 1_796_000_001)
+    cut = keep(runs, dataclasses.replace(await measured(), interrupted="killed"), 1_796_000_002)
+    assert run_sre("gate", "compare", good, good).code == 0
+    for reference, candidate in ((good, limited), (limited, good)):
+        ran = run_sre("gate", "compare", reference, candidate)
+        assert ran.code == 5
+        assert "this machine cannot send" in ran.out
+    ran = run_sre("gate", "compare", good, cut)
+    assert ran.code == 5
+    assert f"cut short: {cut}: killed" in ran.out
+
+
 def test_no_baseline_yet(run_sre: RunSre) -> None:
     assert run_sre("gate", "baseline", "list").out == "no baseline yet; accept one with sre gate baseline accept\n"
     ran = run_sre("gate", "baseline", "show", "nightly")

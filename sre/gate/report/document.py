@@ -127,16 +127,18 @@ def check_version(document: Any, schema: str, major: int, where: str, expected: 
         )
 
 
+def shown_header(name: str, value: str) -> str:
+    """The header's value, or a mark in its place where the name says that it is a credential."""
+    return HIDDEN if any(word in name.lower() for word in _SECRET_WORDS) else value
+
+
 def hide_headers(document: Any) -> Any:
     """``document``, and in every request class of it the values of headers that carry credentials replaced."""
     if isinstance(document, dict):
         hidden = {key: hide_headers(item) for key, item in document.items()}
         headers = hidden.get("headers")
         if isinstance(headers, list):
-            hidden["headers"] = [
-                [name, HIDDEN if any(word in str(name).lower() for word in _SECRET_WORDS) else value]
-                for name, value in headers
-            ]
+            hidden["headers"] = [[name, shown_header(str(name), value)] for name, value in headers]
         return hidden
     if isinstance(document, list) and document and isinstance(document[0], (dict, list)):
         return [hide_headers(item) for item in document]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sre.gate.abort import AbortReason, Limits, applies, decide, explain, limits_of, wilson_lower
+from sre.gate.abort import AbortReason, Limits, applies, decide, explain, limits_of
 from sre.gate.plan import knee_stage, staircase
 from sre.gate.stages import LiveCounts
 from sre.settings.gate import LoadSettings, ObjectiveSettings
@@ -73,11 +73,6 @@ def test_objectives_bind_the_stages_they_are_about_and_none_of_the_search() -> N
     assert limits_of(high, objectives, 5.0) == Limits(0.5, None, 5.0)
     assert limits_of(knee_stage(load, 100, 0), objectives, 5.0) == Limits(0.5, None, 5.0)
     assert applies(ObjectiveSettings(request_class="short"), low)
-
-
-def test_wilson_is_within_the_share_and_grows_with_the_sample() -> None:
-    assert wilson_lower(0, 0) == 0
-    assert 0 < wilson_lower(5, 50) < wilson_lower(50, 500) < 0.1
 
 
 def test_every_reason_has_a_sentence() -> None:

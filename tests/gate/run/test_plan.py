@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sre.gate import plan
+from sre.gate import environment, plan
 from sre.gate.plan import Step, Trace
+from sre.gate.result import Smoke
 from sre.gate.schedule import BASE, schedule
 from sre.gate.stages import Arrivals, StageKind
 from sre.settings.gate import GateSettings, LoadSettings, LongTailSettings
@@ -117,3 +118,16 @@ def test_the_dry_run_counts_what_the_run_sends_at_the_most() -> None:
     assert total.requests == sum(map(plan.planned_requests, plans)) + 5 * 80 * 30
     assert total.seconds == pytest.approx(2 + 10 * 30)
     assert total.longest_seconds == total.seconds + len(plans) * 10 + 5 * (30 + 10)
+
+
+def test_the_fingerprint_knows_what_headers_say_and_keeps_keys_to_itself() -> None:
+    """A priority class changes what is measured; a key does not, and must not be written down."""
+
+    def conditions(**headers: str) -> str:
+        load = {"mix": [{"name": "short", "headers": {key.replace("_", "-"): value for key, value in headers.items()}}]}
+        smoke = Smoke(True, "", "m", None, True, True, "usage", "vllm")
+        return dict(environment.fingerprint(GateSettings.model_validate({"load": load}), smoke, ()).fields)["mix.short"]
+
+    assert conditions(x_priority="high") != conditions(x_priority="low")
+    assert "s3cret" not in conditions(x_api_key="s3cret")
+    assert "x-api-key: <hidden>" in conditions(x_api_key="s3cret")

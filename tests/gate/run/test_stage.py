@@ -211,6 +211,14 @@ async def test_a_stamp_before_its_cause_is_noticed(stamp: str) -> None:
     assert "request 7" in check.detail
 
 
+async def test_a_request_cancelled_in_a_stage_that_ran_to_its_end_is_noticed() -> None:
+    load = await stage(Behaviour())
+    load.records[3].cause = Cause.CANCELLED
+    check = self_checks.sums(load, summarize(load))
+    assert (check.ok, check.detail) == (False, "1 cancelled in a stage that ran to its end")
+    assert self_checks.sums(dataclasses.replace(load, aborted="interrupted"), summarize(load)).ok
+
+
 async def test_an_answer_longer_than_allowed_is_noticed() -> None:
     load = await stage(Behaviour())
     load.records[3].output_tokens = 9

@@ -52,7 +52,7 @@ def test_a_late_event_loop_is_a_late_client_though_it_sent_on_time(seconds: floa
 
 
 def test_no_baseline_is_made_of_a_stage_in_which_the_client_was_late() -> None:
-    with pytest.raises(Refused, match="100qps of run 4: the client was 50 ms late"):
+    with pytest.raises(Refused, match="100qps of run 5: the client was 50 ms late"):
         accepted(result(runs=with_late_loop(runs(1), 0.05)))
     assert accepted(result(runs=with_late_loop(runs(1), 0.05)), client_lag_p99_seconds=0.06).runs
 
