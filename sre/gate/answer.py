@@ -15,17 +15,22 @@ MOST_BYTES = 16 << 20
 _BLANK = b" \t\r\n"
 _DONE = b"[DONE]"
 _DECODE = json.JSONDecoder().raw_decode
-_STRING = rb'"[ !#-\[\]-~]*(?:\\["\\/bfnrt][ !#-\[\]-~]*)*"'
+_STRING = rb'"[ !#-\[\]-~]*+(?:\\["\\/bfnrt][ !#-\[\]-~]*+)*+"'
 _WORDS = rb'(?!"")' + _STRING
-_NULLS = rb'(?:,"[a-z_]+":null)*'
-PLAIN_TOKEN = re.compile(
-    rb'data: \{"id":' + _STRING + rb',"object":' + _STRING + rb',"created":(?:0|[1-9][0-9]*),"model":' + _STRING
+_NULLS = rb'(?:,"[a-z_]+":null)*+'
+PLAIN_TOKENS = re.compile(
+    rb'(?:data: \{"id":' + _STRING + rb',"object":' + _STRING + rb',"created":(?:0|[1-9][0-9]*+),"model":' + _STRING
     + rb',"choices":\[\{"index":0,(?:"text":' + _WORDS + rb'|"delta":\{"content":' + _WORDS + rb"\})"
-    + rb',"logprobs":null,"finish_reason":null' + _NULLS + rb"\}\]" + _NULLS + rb"\}\n\n"
+    + rb',"logprobs":null,"finish_reason":null' + _NULLS + rb"\}\]" + _NULLS + rb"\}\n\n)++"
 )  # fmt: skip
 """
-An event that carries words and nothing else, in the order of vLLM's fields: most of a stream, known without JSON.
-A client has 20,000 of these to read each second.
+Events that carry words and nothing else, in the order of vLLM's fields: most of a stream, known without JSON.
+A client has 20,000 of these to read each second. No line feed can stand within one: they are counted by those.
+"""
+WORDLESS_TOKENS = 4
+"""
+An answer of at most so many tokens may be without a word. A character has up to four bytes, and each may be a token;
+tokens with a meaning of their own have no text at all. The server did what was asked.
 """
 
 
@@ -41,7 +46,8 @@ class _Track:
         self.max_gap: float | None = None
         self.gap_sum = 0.0
 
-    def add(self, at: float) -> None:
+    def add(self, at: float, count: int = 1) -> None:
+        """``count`` events came at once."""
         if self.last_at is None:
             self.first_at = at
         else:
@@ -50,7 +56,9 @@ class _Track:
             if self.max_gap is None or gap > self.max_gap:
                 self.max_gap = gap
         self.last_at = at
-        self.count += 1
+        if count > 1 and self.max_gap is None:
+            self.max_gap = 0.0
+        self.count += count
 
 
 class Answer:
@@ -58,7 +66,8 @@ class Answer:
     Feed it the body's bytes with the moment each came; then ``end`` it.
 
     Content is text, a refusal in words, and tool calls. Reasoning is kept apart; only where nothing else came it stands
-    for content. A role chunk and an empty text are neither. Errors never raise: they are what the answer came to.
+    for content. A role chunk and an empty text are neither. Where up to ``WORDLESS_TOKENS`` tokens had no text at all,
+    the first content is the event with the finish_reason. Errors never raise: they are what the answer came to.
 
     Attributes:
         first_event_at: Of a stream; None for one document.
@@ -71,20 +80,21 @@ class Answer:
     """
 
     __slots__ = (
-        "_between_events", "_body", "_content", "_document", "_finish", "_parser", "_reasoning", "_undecided",
-        "cached_tokens", "done", "done_at", "error", "finish_reason", "first_event_at", "malformed", "output_tokens",
-        "prompt_tokens", "received",
+        "_between_events", "_body", "_content", "_document", "_finish", "_finish_at", "_parser", "_reasoning",
+        "_undecided", "cached_tokens", "done", "done_at", "error", "finish_reason", "first_event_at", "malformed",
+        "output_tokens", "prompt_tokens", "received",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._parser = SseParser()
         self._undecided = True
-        self._between_events = False
+        self._between_events = True
         self._document = False
         self._body = bytearray()
         self._content = _Track()
         self._reasoning = _Track()
         self._finish: dict[int, bool] = {}
+        self._finish_at: float | None = None
         self.received = False
         self.first_event_at: float | None = None
         self.done = False
@@ -109,11 +119,19 @@ class Answer:
 
     @property
     def first_content_at(self) -> float | None:
-        return self._counted.first_at
+        at = self._counted.first_at
+        return self._wordless_at if at is None else at
 
     @property
     def last_content_at(self) -> float | None:
-        return self._counted.last_at
+        at = self._counted.last_at
+        return self._wordless_at if at is None else at
+
+    @property
+    def _wordless_at(self) -> float | None:
+        """The end of a short answer whose tokens had no text: nothing before it told a reader anything."""
+        few = self.output_tokens is not None and 0 < self.output_tokens <= WORDLESS_TOKENS
+        return self._finish_at if few and self.finished else None
 
     @property
     def first_reasoning_at(self) -> float | None:
@@ -141,12 +159,20 @@ class Answer:
 
     def feed(self, data: bytes, at: float) -> None:
         """Take bytes that came at monotonic ``at``."""
-        if self._between_events and PLAIN_TOKEN.fullmatch(data):
+        if self._between_events and (plain := PLAIN_TOKENS.match(data)) is not None:
+            end = plain.end()
+            if self.first_event_at is None:
+                self.first_event_at = at
+                self._undecided, self.received = False, True
+                self._parser.pass_over()
             self._finish.setdefault(0, False)
-            self._content.add(at)
-            return
+            self._content.add(at, data.count(b"\n\n", 0, end))
+            if end == len(data):
+                return
+            data = data[end:]
         self.received = True
         if self._undecided:
+            self._between_events = False
             data = bytes(self._body) + data if self._body else data
             start = data.lstrip(_BLANK)
             if not start:
@@ -168,7 +194,7 @@ class Answer:
             return
         for event in events:
             self._event(event, at)
-        self._between_events = not self.done and self.first_event_at is not None and self._parser.between_events
+        self._between_events = not self.done and self._parser.between_events
 
     def end(self, at: float) -> None:
         """The body is over; it ended at monotonic ``at``."""
@@ -242,18 +268,18 @@ class Answer:
                     content = True
                 if part.get("reasoning_content") or part.get("reasoning"):
                     reasoning = True
-            self._finish_of(choice)
+            self._finish_of(choice, at)
         if reasoning:
             self._reasoning.add(at)
         if content:
             self._content.add(at)
 
-    def _finish_of(self, choice: dict[str, Any]) -> None:
+    def _finish_of(self, choice: dict[str, Any], at: float) -> None:
         index = choice.get("index")
         index = index if isinstance(index, int) else 0
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
-            self._finish[index] = reason in GOOD_FINISH
+            self._finish[index], self._finish_at = reason in GOOD_FINISH, at
             if self.finish_reason is None:
                 self.finish_reason = reason[:40]
         else:

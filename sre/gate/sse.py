@@ -36,6 +36,10 @@ class SseParser:
         """Nothing of an event that has not ended is held: what comes next begins one."""
         return self._started and not (self._rest or self._data or self._name or self._skip_line_feed)
 
+    def pass_over(self) -> None:
+        """Whole events were read elsewhere: what comes next is no beginning. Only between events, or before all."""
+        self._started = True
+
     def feed(self, chunk: bytes) -> list[Event]:
         """
         Return the events that end in ``chunk``.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import resource
 import time
-from collections.abc import Callable, Sequence
-
-import aiohttp
-from yarl import URL
+from collections.abc import Callable, Mapping, Sequence
 
 from sre.adapters.load.bodies import Bodies
-from sre.adapters.load.session import Arrivals, Body, read_body
+from sre.adapters.load.connections import CLIENTS_FAULT
+from sre.adapters.load.exchange import Client, Running
 from sre.adapters.load.wire import News, Row, StageOrder, row_of
 from sre.gate.answer import Answer
 from sre.gate.ending import Ending, of_answer, of_status, short
@@ -29,21 +26,78 @@ BURST = 16
 """Requests started in one go when behind; then answers are read, too."""
 ERROR_BODY_BYTES = 16 * 1024
 REASON_HEADER = "x-sre-reason"
-_CLIENTS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
-"""Errors of connecting that say that this machine has no more to give."""
+GIVEN_UP = Ending(Cause.CANCELLED, "the stage was given up")
 
 
 class Flight:
-    """A request that was started and has not ended."""
+    """A request that was started and has not ended (an ``exchange.Receiver``)."""
 
-    __slots__ = ("answer", "content_type", "given_up", "planned", "record", "task")
+    __slots__ = ("_error_body", "_headers", "_landed", "_sender", "answer", "body", "record", "running")
 
-    def __init__(self, planned: PlannedRequest, record: RequestRecord) -> None:
-        self.planned, self.record = planned, record
+    def __init__(self, sender: Sender, record: RequestRecord) -> None:
+        self._sender, self.record = sender, record
         self.answer = Answer()
-        self.content_type = ""
-        self.given_up: Ending | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.body: Callable[[bytes, float], None] = self.answer.feed
+        self.running: Running | None = None
+        self._error_body = b""
+        self._headers: Mapping[str, str] = {}
+        self._landed = False
+
+    def connected(self, seconds: float) -> None:
+        self.record.connect_seconds = seconds
+
+    def sent(self, at: float) -> None:
+        self.record.sent_at = at
+
+    def head(self, status: int, headers: Mapping[str, str], at: float) -> None:
+        self.record.head_at, self.record.status, self._headers = at, status, headers
+        if status != 200:
+            self.body = self._take_error
+
+    def ended(self, at: float, cut: str | None) -> None:
+        if self.record.status == 200:
+            self.answer.end(at)
+            self.land(self._judged(cut), at)
+        else:
+            self.land(self._refused(), at)
+
+    def not_connected(self, error: OSError) -> None:
+        cause = Cause.SHED_BY_CLIENT if error.errno in CLIENTS_FAULT else Cause.CONNECT
+        self.land(Ending(cause, short(str(error) or type(error).__name__)), time.monotonic())
+
+    def lost(self, reason: str) -> None:
+        self.land(Ending(Cause.TRANSPORT, short(reason)), time.monotonic())
+
+    def not_http(self, reason: str) -> None:
+        self.land(Ending(Cause.MALFORMED, short(reason)), time.monotonic())
+
+    def crashed(self, error: BaseException) -> None:
+        self._sender.crashed(error)
+
+    def give_up(self, ending: Ending, at: float) -> None:
+        """End it now. Where everything was said and only the connection's end was awaited, it is a whole answer."""
+        if self.running is not None:
+            self.running.abort()
+        self.land(self._judged(None) if self.answer.done else ending, at)
+
+    def land(self, ending: Ending, at: float) -> None:
+        if not self._landed:
+            self._landed = True
+            done_at = self.answer.done_at if ending.cause is Cause.OK else None
+            self._sender.landed(self, ending, at if done_at is None else done_at)
+
+    def _take_error(self, data: bytes, at: float) -> None:
+        self._error_body += data[:ERROR_BODY_BYTES]
+        if len(self._error_body) >= ERROR_BODY_BYTES:
+            self.give_up(self._refused(), at)
+
+    def _refused(self) -> Ending:
+        assert self.record.status is not None
+        return of_status(self.record.status, self._headers.get(REASON_HEADER), self._error_body)
+
+    def _judged(self, cut: str | None) -> Ending:
+        kind = self._headers.get("content-type", "")
+        return of_answer(self.answer, cut=cut, max_tokens=self.record.max_tokens, content_type=kind)
 
 
 class Sender:
@@ -58,13 +112,12 @@ class Sender:
         self,
         order: StageOrder,
         share: Sequence[PlannedRequest],
-        session: aiohttp.ClientSession,
+        client: Client,
         max_in_flight: int,
         report: Callable[[News], None],
     ) -> None:
-        self._order, self._share, self._session = order, share, session
+        self._order, self._share, self._client = order, share, client
         self._max_in_flight, self._report = max_in_flight, report
-        self._url = URL(order.target.path_url)
         self._bodies = Bodies(order.target, order.words, order.salt)
         self._flights: dict[int, Flight] = {}  # in order of intended time
         self._rows: list[Row] = []
@@ -76,27 +129,35 @@ class Sender:
         self._sent = 0
         self._over_limit_ended = 0
         self._stopping = False
+        self._fault: BaseException | None = None
+        self._sent_all = asyncio.Event()
         self._empty = asyncio.Event()
-        self._pacing: asyncio.Task[None] | None = None
+        self._timer: asyncio.Handle | None = None
 
     async def run(self, started_at: float) -> None:
-        """Send, wait for what is in flight as long as the order allows, report the end."""
+        """
+        Send, wait for what is in flight as long as the order allows, report the end.
+
+        Raises whatever went wrong in this program itself; the stage then does not count.
+        """
         self._started_at = started_at
-        loop = asyncio.get_running_loop()
         cpu = _cpu_seconds()
-        self._pacing = loop.create_task(self._pace())
-        pulse = loop.create_task(self._pulse())
+        self._pace()
+        pulse = asyncio.get_running_loop().create_task(self._pulse())
         try:
-            await asyncio.wait({self._pacing})
+            await self._sent_all.wait()
             if not self._stopping:
-                self._pacing.result()
                 await self._drain()
             await self._wait_empty(None)
         finally:
+            if self._timer is not None:
+                self._timer.cancel()
             pulse.cancel()
             await asyncio.wait({pulse})
         if not pulse.cancelled() and (error := pulse.exception()) is not None:
             raise error
+        if self._fault is not None:
+            raise self._fault
         self._sample(time.monotonic() + SAMPLE_SECONDS)
         self._tell(last=True, cpu_seconds=_cpu_seconds() - cpu)
 
@@ -105,37 +166,48 @@ class Sender:
         if self._stopping:
             return
         self._stopping = True
-        if self._pacing is not None:
-            self._pacing.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         now = time.monotonic()
         while self._next < len(self._share) and self._due_at(self._share[self._next]) <= now:
             record = self._record(self._share[self._next])
             self._next += 1
             self._ended(record, Ending(Cause.CANCELLED, "due, and not yet sent when the stage was given up"), now)
-        self._give_up_all(Ending(Cause.CANCELLED, "the stage was given up"))
+        self._give_up_all(GIVEN_UP)
+        self._sent_all.set()
+
+    def crashed(self, error: BaseException) -> None:
+        """Something is wrong with this program: ``run`` raises it."""
+        self._fault = self._fault or error
+        self._sent_all.set()
+        self._empty.set()
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
-    async def _pace(self) -> None:
-        in_a_row = 0
-        while self._next < len(self._share):
-            planned = self._share[self._next]
-            due = self._due_at(planned)
-            while (wait := due - time.monotonic()) > 0:
-                await asyncio.sleep(wait + ROUNDING_SECONDS)
-                in_a_row = 0
-            self._next += 1
-            if len(self._flights) < self._max_in_flight:
-                self._start(planned)
-            else:
-                ending = Ending(Cause.SHED_BY_CLIENT, f"{self._max_in_flight} requests in flight already")
-                self._ended(self._record(planned), ending, time.monotonic())
-            in_a_row += 1
-            if in_a_row == BURST:
-                in_a_row = 0
-                await asyncio.sleep(0)
-        end = self._started_at + self._order.plan.duration_seconds
-        await asyncio.sleep(max(0.0, end - time.monotonic()))
+    def _pace(self) -> None:
+        """Send what is due, and come back when the next is. No task, so that a request costs one timer."""
+        loop = asyncio.get_running_loop()
+        try:
+            for _ in range(BURST):
+                if self._next == len(self._share):
+                    end = self._started_at + self._order.plan.duration_seconds
+                    self._timer = loop.call_later(max(0.0, end - time.monotonic()), self._sent_all.set)
+                    return
+                planned = self._share[self._next]
+                wait = self._due_at(planned) - time.monotonic()
+                if wait > 0:
+                    self._timer = loop.call_later(wait + ROUNDING_SECONDS, self._pace)
+                    return
+                self._next += 1
+                if len(self._flights) < self._max_in_flight:
+                    self._start(planned)
+                else:
+                    ending = Ending(Cause.SHED_BY_CLIENT, f"{self._max_in_flight} requests in flight already")
+                    self._ended(self._record(planned), ending, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - the loop would log it, and the stage wait for ever
+            self.crashed(error)
+            return
+        self._timer = loop.call_soon(self._pace)
 
     def _due_at(self, planned: PlannedRequest) -> float:
         return self._started_at + planned.offset_seconds
@@ -150,52 +222,19 @@ class Sender:
         )
 
     def _start(self, planned: PlannedRequest) -> None:
-        flight = Flight(planned, self._record(planned))
+        flight = Flight(self, self._record(planned))
         self._flights[planned.number] = flight
         self._sent += 1
-        flight.task = asyncio.get_running_loop().create_task(self._fly(flight))
+        flight.running = self._client.post(
+            f"{self._order.salt}-{planned.number}", planned.request_class.headers, self._bodies.body(planned), flight
+        )
 
-    async def _fly(self, flight: Flight) -> None:
-        try:
-            ending = await self._exchange(flight)
-        except asyncio.CancelledError:
-            ending = flight.given_up or Ending(Cause.CANCELLED, "the stage was given up")
-            if flight.answer.done:
-                # Everything was said; only the connection's end was still awaited.
-                ending = self._judged(flight, None)
-        except aiohttp.ClientConnectorError as error:
-            fault = error.os_error.errno in _CLIENTS_FAULT
-            ending = Ending(Cause.SHED_BY_CLIENT if fault else Cause.CONNECT, short(str(error)))
-        except (aiohttp.ClientConnectionError, OSError) as error:
-            ending = Ending(Cause.TRANSPORT, short(str(error) or type(error).__name__))
-        except (aiohttp.ClientError, ValueError) as error:
-            ending = Ending(Cause.MALFORMED, short(str(error) or type(error).__name__))
-        self._land(flight, ending)
-
-    async def _exchange(self, flight: Flight) -> Ending:
-        record, answer = flight.record, flight.answer
-        headers = {"X-Request-Id": f"{self._order.salt}-{record.number}"}
-        headers.update(flight.planned.request_class.headers)
-        body = Body(self._bodies.body(flight.planned), record)
-        async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-            connection = response.connection
-            arrived = connection.protocol if connection is not None else None
-            record.head_at = arrived.arrived_at if isinstance(arrived, Arrivals) else time.monotonic()
-            record.status = response.status
-            if response.status != 200:
-                text = await _beginning(response)
-                return of_status(response.status, response.headers.get(REASON_HEADER), text)
-            flight.content_type = response.headers.get("Content-Type", "")
-            cut = None
-            try:
-                await read_body(response, answer.feed)
-            except (aiohttp.ClientError, OSError) as error:
-                cut = f"the connection broke: {str(error) or type(error).__name__}"
-            answer.end(time.monotonic())
-            return self._judged(flight, cut)
-
-    def _judged(self, flight: Flight, cut: str | None) -> Ending:
-        return of_answer(flight.answer, cut=cut, max_tokens=flight.record.max_tokens, content_type=flight.content_type)
+    def landed(self, flight: Flight, ending: Ending, at: float) -> None:
+        """Take in how ``flight`` ended, once."""
+        del self._flights[flight.record.number]
+        self._ended(flight.record, ending, at, flight.answer)
+        if not self._flights:
+            self._empty.set()
 
     def _ended(self, record: RequestRecord, ending: Ending, at: float, answer: Answer | None = None) -> None:
         record.cause, record.outcome, record.detail = ending.cause, ending.outcome, ending.detail
@@ -244,10 +283,11 @@ class Sender:
 
     def _end_overdue(self, now: float) -> None:
         seconds = self._order.request_timeout_seconds
-        for flight in self._flights.values():  # the oldest first; giving up only asks their tasks to end
+        while self._flights:
+            flight = next(iter(self._flights.values()))  # the oldest
             if flight.record.intended_at + seconds > now:
-                break
-            self._give_up(flight, Ending(Cause.TIMEOUT, f"no whole answer within {seconds:g} s"))
+                return
+            flight.give_up(Ending(Cause.TIMEOUT, f"no whole answer within {seconds:g} s"), now)
 
     def _tell(self, *, last: bool = False, cpu_seconds: float = 0.0) -> None:
         now = time.monotonic()
@@ -292,7 +332,7 @@ class Sender:
         self._give_up_all(Ending(Cause.TIMEOUT, f"no whole answer {seconds:g} s after the stage's last arrival"))
 
     async def _wait_empty(self, until: float | None) -> None:
-        while self._flights:
+        while self._flights and self._fault is None:
             self._empty.clear()
             try:
                 async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
@@ -301,37 +341,9 @@ class Sender:
                 return
 
     def _give_up_all(self, ending: Ending) -> None:
+        now = time.monotonic()
         for flight in list(self._flights.values()):
-            self._give_up(flight, ending)
-
-    def _give_up(self, flight: Flight, ending: Ending) -> None:
-        if flight.given_up is None and flight.task is not None:
-            flight.given_up = ending
-            flight.task.cancel()
-            flight.task.add_done_callback(lambda _: self._gone(flight))
-
-    def _gone(self, flight: Flight) -> None:
-        """A task that is cancelled before its first step never gets to write its record."""
-        if flight.record.number in self._flights and flight.given_up is not None:
-            self._land(flight, flight.given_up)
-
-    def _land(self, flight: Flight, ending: Ending) -> None:
-        done_at = flight.answer.done_at if ending.cause is Cause.OK else None
-        del self._flights[flight.record.number]
-        self._ended(flight.record, ending, time.monotonic() if done_at is None else done_at, flight.answer)
-        if not self._flights:
-            self._empty.set()
-
-
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """The first kilobytes of a body; what breaks off is enough."""
-    text = b""
-    try:
-        while len(text) < ERROR_BODY_BYTES and (data := await response.content.readany()):
-            text += data
-    except (aiohttp.ClientError, OSError):
-        pass
-    return text[:ERROR_BODY_BYTES]
+            flight.give_up(ending, now)
 
 
 def _cpu_seconds() -> float:

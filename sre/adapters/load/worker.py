@@ -15,10 +15,9 @@ import sys
 import warnings
 from typing import Any
 
-import aiohttp
-
+from sre.adapters.load.connections import Connections
 from sre.adapters.load.sender import Sender
-from sre.adapters.load.session import open_session, room_for_connections
+from sre.adapters.load.session import room_for_connections
 from sre.adapters.load.wire import Go, News, Ready, StageOrder, Stop, Target, frame, read_message
 from sre.gate.schedule import PlannedRequest, schedule, thinned
 
@@ -31,7 +30,7 @@ class Worker:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport) -> None:
         self._reader, self._writer = reader, writer
-        self._sessions: dict[Target, aiohttp.ClientSession] = {}
+        self._clients: dict[Target, Connections] = {}
         self._sender: Sender | None = None
         self._stage: asyncio.Task[None] | None = None
 
@@ -57,8 +56,8 @@ class Worker:
                     await self._take(message)
         finally:
             reading.cancel()
-            for session in self._sessions.values():
-                await session.close()
+            for client in self._clients.values():
+                await client.close()
 
     async def _take(self, message: object) -> None:
         if isinstance(message, StageOrder):
@@ -71,12 +70,12 @@ class Worker:
     async def _prepare(self, order: StageOrder) -> None:
         share: list[PlannedRequest] = list(thinned(schedule(order.plan, order.trace), order.part, order.parts))
         room, note = room_for_connections(order.max_in_flight)
-        for target in [one for one in self._sessions if one != order.target]:
-            await self._sessions.pop(target).close()
-        session = self._sessions.get(order.target)
-        if session is None:
-            session = self._sessions[order.target] = open_session(order.target)
-        self._sender = Sender(order, share, session, room, self._say)
+        for target in [one for one in self._clients if one != order.target]:
+            await self._clients.pop(target).close()
+        client = self._clients.get(order.target)
+        if client is None:
+            client = self._clients[order.target] = Connections(order.target)
+        self._sender = Sender(order, share, client, room, self._say)
         gc.collect()
         gc.freeze()
         self._say(Ready(len(share), (note,) if note else ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sre.gate.answer import PLAIN_TOKEN, Answer
+from sre.gate.answer import PLAIN_TOKENS, WORDLESS_TOKENS, Answer
 from sre.gate.ending import MOST_DETAIL, Ending, of_answer, of_status
 from sre.gate.records import Cause, Outcome
 from tests.support.sse_stub import content_document, event_bytes
@@ -123,6 +124,22 @@ def test_a_broken_connection_is_truncated_unless_all_was_said() -> None:
     assert ending(read(text(" a", "stop"), DONE), cut="reset").cause is Cause.OK
 
 
+def test_a_few_tokens_without_text_are_an_answer_that_was_told_by_its_end() -> None:
+    def wordless(tokens: int, finish: str = "length", chunks: int = 2) -> Answer:
+        usage = event_bytes({"choices": [], "usage": {"completion_tokens": tokens, "prompt_tokens": 9}})
+        return read(*[text("")] * chunks, text("", finish), usage, DONE)
+
+    few = wordless(WORDLESS_TOKENS)
+    assert ending(few) == Ending(Cause.OK)
+    assert (few.first_event_at, few.first_content_at, few.last_content_at, few.chunks) == (1, 3, 3, 0)
+    assert not few.said_anything
+    # More of them are no half character, none are no answer, and a wrong finish stays wrong.
+    assert ending(wordless(WORDLESS_TOKENS + 1), max_tokens=9).cause is Cause.NO_CONTENT
+    assert ending(wordless(0)).cause is Cause.NO_CONTENT
+    assert ending(wordless(2, "abort")).cause is Cause.NO_FINISH
+    assert ending(read(text("", "stop"), DONE)).cause is Cause.NO_CONTENT
+
+
 def test_one_document_where_a_stream_was_asked_for() -> None:
     document = {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "usage": USAGE}
     raw = json.dumps(document).encode()
@@ -170,13 +187,42 @@ def test_chunks_known_by_their_form_say_what_json_says(
         assert getattr(quick, name) == getattr(slow, name), name
 
 
+@given(
+    kinds=st.lists(st.sampled_from(["plain", "chat", "empty", "end", "comment", "usage"]), max_size=8),
+    cuts=st.lists(st.integers(0, 2000), max_size=6),
+)
+def test_events_read_at_once_say_what_they_say_one_by_one(kinds: list[str], cuts: list[int]) -> None:
+    def event(kind: str) -> bytes:
+        if kind in ("comment", "usage"):
+            return b": hm\n\n" if kind == "comment" else event_bytes({"choices": [], "usage": USAGE})
+        words = "" if kind == "empty" else ' \\ "wö\n'
+        finish = "stop" if kind == "end" else None
+        raw = vllm_chunk(words, "m", chat=kind == "chat", finish=finish, tail={})
+        return b"data: " + raw + b"\n\n"
+
+    def seen(found: Answer) -> tuple[Any, ...]:
+        found.end(0.0)
+        return (found.chunks, found.first_event_at, found.first_content_at, found.last_content_at, found.done,
+                found.max_gap_seconds, found.gap_seconds_sum, found.finished, found.malformed, found.output_tokens,
+                ending(found))  # fmt: skip
+
+    stream = b"".join(event(kind) for kind in kinds) + DONE
+    whole, pieces, slow = Answer(), Answer(), Answer()
+    whole.feed(stream, 1.0)
+    edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    for start, end in itertools.pairwise(edges):
+        pieces.feed(stream[start:end], 1.0)
+    slow.feed(stream.replace(b'"id"', b' "id"'), 1.0)
+    assert seen(whole) == seen(pieces) == seen(slow)
+
+
 def test_the_usual_chunk_is_known_by_its_form() -> None:
     """Else the quick way is never taken, and nobody would notice."""
     for chat in (False, True):
         raw = vllm_chunk(' a "b"', "m", chat=chat, finish=None, tail={})
-        assert PLAIN_TOKEN.fullmatch(b"data: " + raw + b"\n\n")
+        assert PLAIN_TOKENS.fullmatch(3 * (b"data: " + raw + b"\n\n"))
     empty = vllm_chunk("", "m", chat=False, finish=None, tail={})
-    assert not PLAIN_TOKEN.fullmatch(b"data: " + empty + b"\n\n")
+    assert not PLAIN_TOKENS.fullmatch(b"data: " + empty + b"\n\n")
 
 
 @pytest.mark.parametrize(
