@@ -37,6 +37,7 @@ class Served:
     body: dict[str, Any]
     headers: Mapping[str, str]
     received_at: float
+    client_port: int
     written: dict[str, list[float]] = field(default_factory=dict)
     ended_at: float | None = None
 
@@ -258,7 +259,10 @@ class SseStub:
             return True
         name = headers.get("x-request-id", "").rpartition("-")[2]
         script = headers.get(SCRIPT_HEADER, DEFAULT)
-        served = Served(int(name) if name.isdigit() else -1, script, json.loads(body), headers, received_at)
+        client_port: int = writer.get_extra_info("peername")[1]
+        served = Served(
+            int(name) if name.isdigit() else -1, script, json.loads(body), headers, received_at, client_port
+        )
         self.served.append(served)
         if served.number >= 0:
             self._asked.set()

@@ -20,7 +20,7 @@ from sre.gate.records import Cause, RequestRecord
 from sre.gate.schedule import schedule
 from sre.gate.stages import RequestClass, StagePlan
 from tests.gate.load.conftest import plan, scripted
-from tests.gate.load.endings import ENDINGS
+from tests.gate.load.endings import ENDINGS, busy
 from tests.support.aiohttp_client import AiohttpClient
 from tests.support.sse_stub import Exchange, SseStub, event_bytes, good
 
@@ -123,32 +123,20 @@ async def test_a_wrong_chunk_ends_the_answer_and_what_came_before_is_kept() -> N
 
 
 async def test_a_connection_is_used_again_unless_it_was_idle_for_long_or_the_server_wants_none() -> None:
-    ports: list[int] = []
+    async def wants_none(exchange: Exchange) -> None:
+        await exchange.whole(503, {"error": "busy"}, connection="close")
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                ports.append(writer.get_extra_info("peername")[1])
-                length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
-                await reader.readexactly(int(length.partition(b":")[2]))
-                close = b"Connection: close\r\n" if len(ports) == 3 else b""
-                writer.write(b"HTTP/1.1 503 Busy\r\n" + close + b"Content-Length: 2\r\n\r\nno")
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.transport.abort()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "completions", "stub")
+    async with SseStub({"busy": busy, "close": wants_none}) as stub:
+        target = Target(stub.url, "completions", "stub")
         client = Connections(target)
-        one = plan(rate=1, seconds=0.05)
-        for _ in range(4):
-            (record,) = await send(client, target, one)
+        for name in ("busy", "busy", "close", "busy"):
+            (record,) = await send(client, target, plan(scripted(name), rate=1, seconds=0.05))
             assert record.cause is Cause.SERVER_ERROR
         (kept,) = client._idle
         kept.idle_since -= IDLE_SECONDS + 1
-        (record,) = await send(client, target, one)
-        assert record.cause is Cause.SERVER_ERROR
+        await send(client, target, plan(scripted("busy"), rate=1, seconds=0.05))
         await client.close()
+        ports = [one.client_port for one in stub.served]
     assert ports[0] == ports[1] == ports[2]
     assert len({ports[0], ports[3], ports[4]}) == 3
 
