@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.errors import SreError
 
 if TYPE_CHECKING:
     from sre.control.gate_end import Ended
@@ -160,19 +161,24 @@ def run(
     from sre.cli.gate_view import display, dry_run_document, dry_run_text
     from sre.wiring.gate_options import asked_for
 
-    asked = asked_for(
-        app.settings(),
-        app.paths(),
-        config_of(app),
-        options | {"baseline": baseline_name, "require_baseline": require_baseline or None},
-        against=against,
-        output_dir=output_dir,
-    )
-    if dry_run:
-        app.emit(output, dry_run_document(asked), lambda: dry_run_text(asked))
-        return 0
-    with display(app) as shown:
-        ended = drive(asked, shown)
+    try:
+        asked = asked_for(
+            app.settings(),
+            app.paths(),
+            config_of(app),
+            options | {"baseline": baseline_name, "require_baseline": require_baseline or None},
+            against=against,
+            output_dir=output_dir,
+        )
+        if dry_run:
+            app.emit(output, dry_run_document(asked), lambda: dry_run_text(asked))
+            return 0
+        with display(app) as shown:
+            ended = drive(asked, shown)
+    except SreError as error:
+        if output == "json":  # whoever reads it reads it whatever the exit code
+            app.emit(output, {"verdict": None, "exit_code": int(error.exit_code), "error": str(error)}, "")
+        raise
     return tell(app, ended, asked, output, junit, summary, github_annotations)
 
 
@@ -219,16 +225,17 @@ def tell(
     app: App, ended: Ended, asked: Asked, output: str, junit: Path | None, summary: Path | None, annotate: str
 ) -> int:
     """Print the answer, write what CI wants, return the exit code."""
-    from sre.cli.gate_view import result_document, result_text
+    from sre.cli.gate_answer import answer_text
+    from sre.cli.gate_view import result_document
     from sre.errors import ExitCode, StateError
 
     code = ended.exit_code(inconclusive_passes=asked.settings.inconclusive == "pass")
-    app.emit(output, result_document(ended, code), lambda: result_text(ended.result, ended.folder.path, code))
-    try:
+    try:  # before the answer: an output that is gone must not cost CI its files
         _for_ci(ended, junit, summary)
     except StateError as error:
         app.note(f"sre gate: {error}")
         code = code if code is ExitCode.ABORTED else ExitCode.COULD_NOT_RUN
+    app.emit(output, result_document(ended, code), lambda: answer_text(ended.result, ended.folder.path, code))
     if annotate == "on" or (annotate == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
         from sre.gate.report.annotations import annotations
 

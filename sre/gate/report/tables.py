@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sre.gate.bottleneck import Demand
-from sre.gate.report import figures
+from sre.gate.plan import SIDE_B
+from sre.gate.report import budget_table, figures
 from sre.gate.report.layout import Section, Table
 from sre.gate.report.stage_table import stages
 from sre.gate.result import GateResult
@@ -43,9 +44,12 @@ def opening(result: GateResult) -> list[str]:
         )
     told.append(f"Reasons: {', '.join(reason.value for reason in verdict.reasons) or 'none'}.")
     against = f"baseline {verdict.baseline_name}" if verdict.baseline_name else "no baseline: objectives alone"
+    runs = figures.counted(len(result.runs), "run")
+    if any(run.side == SIDE_B for run in result.runs):
+        runs, against = f"{runs} of two servers in turn", "no baseline needed"
     length = figures.seconds(result.wall_ended_at - result.wall_started_at)
     told.append(
-        f"Model {result.model} at {result.url}; {figures.counted(len(result.runs), 'run')}, {against};"
+        f"Model {result.model} at {result.url}; {runs}, {against};"
         f" {figures.utc(result.wall_started_at)}, {length}; {result.id}, sre {result.tool_version}."
     )
     return told
@@ -215,24 +219,7 @@ def latency_budget(result: GateResult) -> Section:
     found = result.latency_budget
     if found is None:
         return _omitted(result, "latency_budget", "Latency budget")
-    rows: list[tuple[str, ...]] = []
-    marks: list[str] = []
-    for stage in found.stages:
-        for part in stage.parts:
-            within = figures.NOTHING if part.within is None else "within" if part.within else "over"
-            times = [figures.seconds(part.budget_seconds), figures.seconds(part.measured_seconds)]
-            rows.append((stage.stage, part.name, *times, within, part.source))
-            marks.append("fail" if part.within is False else "")
-        share = f"unexplained {figures.seconds(stage.residual_seconds)} ({figures.percent(stage.residual_ratio)})"
-        hint = f"; {stage.hint}" if stage.hint else ""
-        rows.append(
-            (stage.stage, "total", figures.NOTHING, figures.seconds(stage.total_seconds), figures.NOTHING, share + hint)
-        )
-        marks.append("")
-    heading = ("Stage", "Part", "Budget", "Measured", "Budget kept", "Rests on")
-    return Section(
-        "latency_budget", "Latency budget", (), (Table(heading, tuple(rows), frozenset({2, 3}), tuple(marks)),)
-    )  # fmt: skip
+    return budget_table.latency_budget(found.stages)
 
 
 def checks(result: GateResult) -> Section:
