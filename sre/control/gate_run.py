@@ -24,6 +24,7 @@ from sre.gate.objectives import breaks_objective
 from sre.gate.plan import SIDE_B, Step
 from sre.gate.result import RunResult, Smoke, StageResult
 from sre.gate.stages import StageLoad, StagePlan
+from sre.redaction import redact
 
 T = TypeVar("T")
 
@@ -88,6 +89,9 @@ class _Run:
                 )  # fmt: skip
         state.fingerprint = await self._conditions(order.target, state.smoke)
         if order.against is not None:
+            state.notes.append(
+                f"side A is {redact(order.target.url)}, side B what it is compared with, {redact(order.against.url)}"
+            )
             # Not refused: another flag, another GPU may be what is compared. But never silently.
             state.notes += [
                 f"the two servers differ in {one.name}: {order.target.url} {one.candidate}, {order.against.url} "
@@ -125,7 +129,8 @@ class _Run:
             # load process that died.
             state.interrupted = state.broken = str(error)
             self.listener.says(f"the run ends here: {error}")
-        state.by_person = self.stop.is_set()
+        # Stopped when all was measured: nothing is missing, and the verdict is what it is.
+        state.by_person = self.cut is AbortReason.INTERRUPTED
         if self.cut is not None and not state.interrupted:
             state.interrupted = self._why(self.cut)
         return await asyncio.to_thread(finish, state, folder, self.clock.wall(), self.listener.says)
@@ -305,8 +310,10 @@ class _Run:
         self.listener.begins(one, self.number, self.of)
         load, result = await self.stages.run(target, one)
         self.listener.ended(result)
-        if result.aborted in CUTTING:
-            self.cut = AbortReason(result.aborted)
+        # Stopped before anything was kept of it, a stage counts as skipped.
+        why = result.aborted or result.skipped
+        if why in CUTTING:
+            self.cut = AbortReason(why)
         if keep and load is not None and self.folder is not None:
             await asyncio.to_thread(self.folder.save_records, load)
         return load, result
@@ -343,9 +350,12 @@ async def _smoke(target: Target) -> Smoke:
     """The first answer. Raises DependencyError, also when it is no usable one."""
     smoke = await target.generator.smoke()
     if not smoke.ok:
-        raise Rejected(target.url, smoke.detail)
+        raise Rejected(
+            f"target {target.url}", f"{smoke.detail}; a single request must be answered before load is put on it"
+        )
     return smoke
 
 
 def _skipped(index: int, given_up: str) -> str:
-    return f"an earlier stage was given up: {given_up}" if index else f"not begun: {given_up}"
+    why = explain(given_up)
+    return f"an earlier stage was given up: {why}" if index else f"not begun: {why}"

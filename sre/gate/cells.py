@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sre.gate.abort import AbortReason
+from sre.gate.abort import AbortReason, explain
 from sre.gate.result import RunResult, StageResult
 from sre.gate.stages import StageKind
 from sre.gate.summary import ALL, ClassSummary, Distribution, StageSummary
@@ -186,7 +186,7 @@ def given_up_before(run: MeasuredRun, name: str) -> str:
     """
     for stage in run.stages:
         if stage.aborted and by_server(stage.aborted):
-            return f"stage {stage.name} of run {run.number} was given up: {stage.aborted}"
+            return f"stage {stage.name} of run {run.number + 1} was given up: {explain(stage.aborted)}"
         if stage.name == name:
             return ""
     return ""
@@ -204,7 +204,7 @@ def collect(runs: Sequence[MeasuredRun], cell: Cell) -> CellValues:
         stage = run.stage(cell.stage)
         if stage is None:
             known = ", ".join(one.name for one in run.stages) or "none"
-            missing = missing or f"run {run.number} has no stage {cell.stage}; its stages: {known}"
+            missing = missing or f"run {run.number + 1} has no stage {cell.stage}; its stages: {known}"
             continue
         # A lag that is no number is not a small one.
         lag = max(lag, math.inf if math.isnan(stage.lag_p99_seconds) else stage.lag_p99_seconds)
@@ -212,7 +212,7 @@ def collect(runs: Sequence[MeasuredRun], cell: Cell) -> CellValues:
         checks += stage.failed_checks
         why, value, count = _value(stage, cell)
         if why:
-            missing = missing or f"run {run.number}: {why}"
+            missing = missing or f"run {run.number + 1}: {why}"
         elif value is not None:
             values.append(value)
             counts.append(count)
@@ -223,7 +223,7 @@ def _value(stage: MeasuredStage, cell: Cell) -> tuple[str, float | None, int]:
     if stage.skipped:
         return f"stage {stage.name} was not run: {stage.skipped}", None, 0
     if stage.aborted and not by_server(stage.aborted):
-        return f"stage {stage.name} did not run to its end: {stage.aborted}", None, 0
+        return f"stage {stage.name} did not run to its end: {explain(stage.aborted)}", None, 0
     kind = stage.classes.get(cell.request_class)
     if kind is None:
         return f"stage {stage.name} has no class {cell.request_class}: {', '.join(stage.classes)}", None, 0

@@ -210,7 +210,7 @@ def plan_all(settings: GateSettings, *, interleaved: bool = False, trace: Trace 
     """
     load, plans = settings.load, []
     if (first := warm_up(load, trace)) is not None:
-        plans.append(first)
+        plans += [first] * (2 if interleaved else 1)
     for run, side in sides(settings.baseline.runs, interleaved):
         plans += staircase(load, run, side, trace)
     if settings.long_tail.enabled and not interleaved:

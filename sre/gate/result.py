@@ -31,7 +31,7 @@ class StageResult:
     Attributes:
         summary: Counts, rates, percentiles per class; in-flight curve; whether saturated, by which sign. None: skipped.
         signals: What gateway, engine and host showed; None: skipped.
-        skipped: Why it was not run ("an earlier stage was given up: error_share"); "" if it ran.
+        skipped: Why it was not run ("an earlier stage was given up: too many requests fail"); "" if it ran.
         aborted: Why it was given up, a value of ``AbortReason``; "" if it ran to its end.
     """
 

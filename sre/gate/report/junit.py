@@ -10,6 +10,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
+from sre.gate.abort import explain
 from sre.gate.report import figures, stage_table, tables
 from sre.gate.result import GateResult
 from sre.gate.verdict import CellVerdict, Verdict
@@ -79,7 +80,13 @@ def _not_held(result: GateResult, stage: str) -> list[str]:
     said: dict[str, list[int]] = {}
     for run in result.runs:
         for each in run.stages:
-            why = f"skipped: {each.skipped}" if each.skipped else f"given up: {each.aborted}" if each.aborted else ""
+            why = (
+                f"skipped: {each.skipped}"
+                if each.skipped
+                else f"given up: {explain(each.aborted)}"
+                if each.aborted
+                else ""
+            )
             if why and each.plan.name == stage:
                 said.setdefault(why, []).append(run.number + 1)
     told = "; ".join(f"run {', '.join(map(str, runs))}: {why}" for why, runs in said.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sre.gate.abort import explain
 from sre.gate.report import figures
 from sre.gate.report.layout import Section, Table
 from sre.gate.result import GateResult, StageResult
@@ -81,7 +82,11 @@ def _stage_row(
     saturated = figures.yes_no(True if any(states) else None if None in states else False)
     aborted = list(dict.fromkeys(stage.aborted for stage in ran if stage.aborted))
     skipped = len(results) - len(ran)
-    notes = [saturated, *(f"given up: {why}" for why in aborted), *([f"skipped in {skipped}"] if skipped else [])]
+    notes = [
+        saturated,
+        *(f"given up: {explain(why)}" for why in aborted),
+        *([f"skipped in {skipped}"] if skipped else []),
+    ]
     return (
         label,
         name,

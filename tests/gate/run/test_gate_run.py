@@ -8,11 +8,11 @@ import pytest
 
 from sre.errors import Aborted, ConfigError, ExitCode, ExitedEarly, Unreachable
 from sre.gate.records import Cause
-from sre.gate.result import Smoke
+from sre.gate.result import Smoke, StageResult
 from sre.gate.stages import StageKind, StagePlan
 from sre.gate.verdict import Reason, Verdict
 from sre.testing.load import Behaviour
-from tests.gate.run.scene import Scene, gate_settings
+from tests.gate.run.scene import Heard, Scene, gate_settings
 
 
 async def test_stages_run_in_order_and_every_pass_repeats_them() -> None:
@@ -99,7 +99,7 @@ async def test_a_stage_with_too_many_failures_is_given_up_and_what_follows_is_sk
     assert (first.aborted, second.aborted, third.skipped) == (
         "",
         "error_share",
-        "an earlier stage was given up: error_share",
+        "an earlier stage was given up: too many requests fail",
     )
     assert second.summary is not None
     assert second.summary.cancelled + second.summary.ok + second.summary.failed < 40 * 30
@@ -128,7 +128,7 @@ async def test_a_server_that_dies_fails_the_gate_and_says_so() -> None:
     assert [stage.aborted or stage.skipped for stage in stages] == [
         "",
         "server_gone",
-        "an earlier stage was given up: server_gone",
+        "an earlier stage was given up: the server takes no connections any more",
     ]
     assert "the server takes no connections any more: http://fake: connection refused" in ended.result.interrupted
     assert ended.result.verdict.verdict is Verdict.FAIL
@@ -145,12 +145,36 @@ async def test_stopped_by_a_person_the_stage_is_kept_in_part_and_reports_are_wri
     assert second.aborted == "interrupted"
     assert second.summary is not None
     assert 0 < second.summary.ok < 40 * 30
-    assert third.skipped == "an earlier stage was given up: interrupted"
+    assert third.skipped == "an earlier stage was given up: stopped by a person"
     assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
     assert Reason.INTERRUPTED in ended.result.verdict.reasons
     assert [plan.name for plan in scene.folder.records] == ["20qps", "40qps"]
     assert set(scene.folder.reports) == {"junit.xml", "summary.md", "report.html"}
     assert first.aborted == ""
+
+
+class StopsWhenAllIsMeasured(Heard):
+    """A person who stops the run after its last stage."""
+
+    def __init__(self, stop: asyncio.Event, stages: int) -> None:
+        super().__init__()
+        self._stop, self._left = stop, stages
+
+    def ended(self, stage: StageResult) -> None:
+        super().ended(stage)
+        self._left -= 1
+        if not self._left:
+            self._stop.set()
+
+
+@pytest.mark.parametrize(("stages", "code"), [(7, ExitCode.OK), (6, ExitCode.ABORTED)])
+async def test_the_exit_code_says_what_gate_json_says_whenever_it_is_stopped(stages: int, code: ExitCode) -> None:
+    scene = Scene()
+    scene.heard = StopsWhenAllIsMeasured(scene.stop, stages)
+    ended = await scene.run()
+    assert ended.exit_code(inconclusive_passes=False) is code
+    assert (ended.result.interrupted == "") is (code is ExitCode.OK)
+    assert (ended.result.verdict.verdict is Verdict.PASS) is (code is ExitCode.OK)
 
 
 async def test_the_deadline_ends_the_run_without_a_pass() -> None:

@@ -132,6 +132,14 @@ def test_failed_ratio() -> None:
     assert only(none, run_of(stage_of([0.1] * 2000 + [math.inf]))) == MISSED
 
 
+def test_what_the_failed_came_to_is_said() -> None:
+    causes = {"ok": 900, "timeout": 20, "server_error": 70, "cancelled": 3, "shed_by_client": 0}
+    (cell,) = judged(
+        ObjectiveSettings(failed_ratio=0.01), run_of(stage_of([0.1] * 910 + [math.inf] * 90, causes=causes))
+    )
+    assert "requests (9.00%) failed (70 server_error, 20 timeout), bound 1.00%" in cell.detail
+
+
 def test_throughput_is_judged_against_the_arrivals_not_the_plan() -> None:
     bound = ObjectiveSettings(throughput_ratio=0.95)
     assert only(bound, run_of(stage_of([0.1] * 3000))) == HELD
@@ -185,6 +193,7 @@ def test_a_stage_given_up_fails_and_so_do_those_after_it() -> None:
     )
     for cell in judged(P99, run):
         assert (cell.verdict, cell.reason) == (Verdict.FAIL, Reason.STAGE_GIVEN_UP)
+        assert cell.detail == "stage 100qps of run 1 was given up: too many requests fail"
 
 
 @pytest.mark.parametrize("reason", ["deadline", "interrupted"])
