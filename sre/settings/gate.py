@@ -76,6 +76,8 @@ class LoadSettings(Settings):
     def _consistent(self) -> Self:
         if any(a >= b for a, b in itertools.pairwise(self.stages_qps)):
             raise ValueError("stages_qps must rise from stage to stage")
+        if len({f"{rate * self.qps_scale:.6g}" for rate in self.stages_qps}) < len(self.stages_qps):
+            raise ValueError("two of stages_qps are equal to six digits: the stages would have one name")
         names = [kind.name for kind in self.mix]
         if len(set(names)) != len(names):
             raise ValueError("two classes of mix have the same name")

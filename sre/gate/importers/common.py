@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 from sre.errors import ConfigError
 from sre.gate.importers.cut_off import all_ended
+from sre.gate.percentiles import nearest_rank
 from sre.gate.records import Cause, Outcome, RequestRecord
 from sre.gate.report import codec
 from sre.gate.self_checks import Check
@@ -147,8 +148,8 @@ def stage(
         cpu_seconds=0.0,
         processes=0,
         loop_lag_p99_seconds=0.0,
-        lag_p50_seconds=_rank(lags, 0.5),
-        lag_p99_seconds=_rank(lags, 0.99),
+        lag_p50_seconds=nearest_rank(lags, 0.5) or 0.0,
+        lag_p99_seconds=nearest_rank(lags, 0.99) or 0.0,
         lag_max_seconds=lags[-1],
     )
     checks = [] if rate_rps is None else [_rate_kept(named, rate_rps, measured, count)]
@@ -233,10 +234,6 @@ def _shift(record: RequestRecord, zero: float) -> None:
         stamp = getattr(record, name)
         if stamp is not None:
             setattr(record, name, stamp - zero)
-
-
-def _rank(ordered: Sequence[float], share: float) -> float:
-    return ordered[math.ceil(share * len(ordered)) - 1]
 
 
 def _in_flight(ordered: Sequence[RequestRecord], until: float) -> list[InFlightSample]:

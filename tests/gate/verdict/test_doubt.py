@@ -18,16 +18,13 @@ from sre.gate.self_checks import Check
 from sre.gate.stages import RequestClass
 from sre.gate.verdict import Reason, Verdict
 from sre.settings.gate import ObjectiveSettings
-from tests.gate.verdict.simulated import COMPARISON_ONLY, DEFAULTS, Model, lognormal_runs, stage_result
+from tests.gate.verdict.simulated import COMPARISON_ONLY, DEFAULTS, Model, stage_result
 from tests.gate.verdict.test_baseline import accepted, result
+from tests.gate.verdict.test_judge import runs
 from tests.gate.verdict.test_objectives import run_of, stage_of
 
 HERE = build([("client_host", "a"), ("seed", "1")])
 THERE = build([("client_host", "b"), ("seed", "1")])
-
-
-def runs(seed: int = 1) -> list[RunResult]:
-    return lognormal_runs(random.Random(seed), Model())
 
 
 def with_late_loop(found: list[RunResult], seconds: float) -> list[RunResult]:
@@ -73,8 +70,7 @@ def test_what_was_asked_for_and_not_seen_takes_the_pass_and_nothing_else() -> No
         (Reason.NOT_MEASURED,),
         unseen,
     )
-    slow = lognormal_runs(random.Random(1), Model(slowness=1.4))
-    assert judge(slow, runs(2), DEFAULTS, unseen=unseen).verdict is Verdict.FAIL
+    assert judge(runs(1, slowness=1.4), runs(2), DEFAULTS, unseen=unseen).verdict is Verdict.FAIL
 
 
 def test_a_remark_stands_beside_every_verdict() -> None:
