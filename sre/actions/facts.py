@@ -36,8 +36,20 @@ INSTEAD_OF = "instead of channel"
 ACKNOWLEDGE = "acknowledge"
 """The link that does it."""
 
+ALERTS = "alerts"
+"""How many an incident has."""
+NOT_LISTED = "alerts not listed"
+"""What Alertmanager left out of its notification."""
+HEARD_LATE = "heard late"
+CLOCK = "clock"
+"""A start that is far ahead of our clock."""
+MORE = "more"
+
 SHOWN_BY_NAME = (SEEN, RULE, VALUE, SINCE, DONE, NEXT, RUNBOOK, DASHBOARD, TIMELINE)
 """Have a place of their own in a long form."""
 
-LISTED = (POOL, IN_FLIGHT, CONTEXTS, MEANING, OPENED_FOR, INCIDENTS, INSTEAD_OF, ACKNOWLEDGE)
+LISTED = (
+    POOL, IN_FLIGHT, CONTEXTS, MEANING, OPENED_FOR, INCIDENTS, INSTEAD_OF, ACKNOWLEDGE, ALERTS, NOT_LISTED, HEARD_LATE,
+    CLOCK, MORE,
+)  # fmt: skip
 """Are lines among the other facts, with a name in each language."""

@@ -40,7 +40,8 @@ class Later(Decision):
         self._put(incident)
         self._note("transition", SILENT_REASON, Verdict.OPENED.value, incident.id)
         timeout = self._intake.settings.heartbeat.timeout_seconds
-        self._tell(silent_message(incident, self._now.wall, silent_seconds, timeout))
+        guarded = bool(self._guard.engines)
+        self._tell(silent_message(incident, self._now.wall, silent_seconds, timeout, guarded=guarded))
 
     def unwatch(self) -> None:
         """The heartbeat is not asked for any more."""

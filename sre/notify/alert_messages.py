@@ -17,9 +17,6 @@ SILENT_REASON = "pipeline_silent"
 OVER_LIMIT_REASON = "over_limit"
 REFUSED_REASON = "alerts-refused"
 DAMAGED_REASON = "record-damaged"
-HEARD_LATE = "heard late"
-NOT_LISTED = "alerts not listed"
-ALERTS = "alerts"
 
 FUTURE_SECONDS = 300.0
 """A start so far ahead of our clock is mentioned: one of the clocks is wrong."""
@@ -30,6 +27,9 @@ SCOPE_PARTS = 3
 LONGEST_SCOPE = 120
 LONGEST_SUMMARY = 300
 NAMED = 5
+PROOF = "sre notify test --end-to-end"
+LOOK = "see whether Prometheus and Alertmanager run, and whether Alertmanager reaches this webhook"
+"""Where no guard could send the proof."""
 INCIDENTS_NAMED = 50
 """In a message about what was left out."""
 
@@ -78,10 +78,10 @@ def alert_message(
         (facts.SEEN, alert.annotations.get("description", "")),
         (facts.SINCE, f"{alert.starts_wall:.0f}"),
         (facts.DONE, done),
-        (ALERTS, f"{incident.members} so far, joined by {incident.join_key}" if incident.members > 1 else ""),
-        (NOT_LISTED, f"{truncated} more in this notification (max_alerts at Alertmanager)" if truncated else ""),
-        (HEARD_LATE, f"{age_text(age)} after it began" if late else ""),
-        ("clock", f"begins {age_text(-age)} ahead of this machine's clock" if age < -FUTURE_SECONDS else ""),
+        (facts.ALERTS, f"{incident.members} so far, joined by {incident.join_key}" if incident.members > 1 else ""),
+        (facts.NOT_LISTED, f"{truncated} more in this notification (max_alerts at Alertmanager)" if truncated else ""),
+        (facts.HEARD_LATE, f"{age_text(age)} after it began" if late else ""),
+        (facts.CLOCK, f"begins {age_text(-age)} ahead of this machine's clock" if age < -FUTURE_SECONDS else ""),
         (facts.MEANING, note),
         (facts.RUNBOOK, _runbook(alert)),
         (facts.DASHBOARD, _address(alert.annotations.get("dashboard_url", ""))),
@@ -109,12 +109,14 @@ def ended_message(incident: AlertIncident, wall: float, why: str = "") -> Messag
         reason=incident.name[:LONGEST_REASON],
         summary=why or f"{incident.name} ended after {lasted}",
         at_wall=wall,
-        facts=((facts.RULE, incident.name), ("alerts", str(incident.members))) if incident.members else (),
+        facts=((facts.RULE, incident.name), (facts.ALERTS, str(incident.members))) if incident.members else (),
     )
 
 
-def silent_message(incident: AlertIncident, wall: float, silent_seconds: float, timeout_seconds: float) -> Message:
-    """Return what is told when the heartbeat stays away."""
+def silent_message(
+    incident: AlertIncident, wall: float, silent_seconds: float, timeout_seconds: float, *, guarded: bool
+) -> Message:
+    """Return what is told when the heartbeat stays away; ``guarded``: there is a guard beside the webhook."""
     return Message(
         incident_id=incident.id,
         event="open",
@@ -125,9 +127,12 @@ def silent_message(incident: AlertIncident, wall: float, silent_seconds: float, 
         at_wall=wall,
         facts=(
             (facts.SINCE, f"{wall - silent_seconds:.0f}"),
-            (facts.MEANING, "alerts may fire and nobody is told; the guard's own rules go on"),
+            (
+                facts.MEANING,
+                "alerts may fire and nobody is told" + ("; the guard's own rules go on" if guarded else ""),
+            ),
             (facts.VALUE, f"{age_text(silent_seconds)}, limit {age_text(timeout_seconds)}"),
-            (facts.NEXT, "sre notify test --end-to-end"),
+            (facts.NEXT, PROOF if guarded else LOOK),
         ),
     )
 
@@ -144,13 +149,13 @@ def left_out_message(
         more: So many more wait to be told.
     """
     names = list(dict.fromkeys(one.name for one in left))
-    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    shown = ", ".join(names[:NAMED]) + (f" (+{len(names) - NAMED})" if len(names) > NAMED else "")
     goes_on = f"{firing + known} go on" if firing + known else "all are over"
     incidents = list(dict.fromkeys(one.incident_id for one in left if one.incident_id is not None))
     said = [
         (facts.RULE, shown),
-        (ALERTS, f"{len(left)} that the limit of the route kept back; {goes_on}"),
-        ("more", f"{more} wait to be told" if more else ""),
+        (facts.ALERTS, f"{len(left)} that the limit of the route kept back; {goes_on}"),
+        (facts.MORE, f"{more} wait to be told" if more else ""),
         (facts.INCIDENTS, _named(incidents)),
         (facts.NEXT, f"sre incident list; raise max_per_hour of route {made.route} if this came too late"),
     ]
@@ -189,7 +194,7 @@ def canary_message(identifier: str, wall: float) -> Message:
         incident_id=f"canary-{identifier}",
         event="test",
         severity="page",  # it takes the way of a page: quiet hours do not hold it, nor does a digest take it in
-        scope="sre notify test --end-to-end",
+        scope=PROOF,
         reason="test",
         summary="A test message; nothing is wrong.",
         at_wall=wall,
@@ -198,7 +203,7 @@ def canary_message(identifier: str, wall: float) -> Message:
 
 def _named(incidents: Sequence[str]) -> str:
     beyond = len(incidents) - INCIDENTS_NAMED
-    return ", ".join(incidents[:INCIDENTS_NAMED]) + (f" and {beyond} more" if beyond > 0 else "")
+    return ", ".join(incidents[:INCIDENTS_NAMED]) + (f" (+{beyond})" if beyond > 0 else "")
 
 
 def _runbook(alert: Alert) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from sre.actions import facts
+from sre.notify import languages_alerts
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -157,6 +158,11 @@ ZH = Words(
         facts.INCIDENTS: "相关事件",
         facts.INSTEAD_OF: "代替通道",
         facts.ACKNOWLEDGE: "确认",
+        facts.ALERTS: "告警数",
+        facts.NOT_LISTED: "未列出的告警",
+        facts.HEARD_LATE: "得知较晚",
+        facts.CLOCK: "时钟",
+        facts.MORE: "其余",
     },
     sentences=(
         (re.compile(r"(?P<name>\S+) tripped: (?P<reason>\S+)"), "{name} 熔断：{reason}"),
@@ -199,40 +205,7 @@ ZH = Words(
         ),
         (re.compile(r"(?P<count>\d+) incidents"), "{count} 个事件"),
         (re.compile(r"all incidents of (?P<digest>\S+) are over"), "{digest} 的所有事件均已恢复"),
-        (
-            re.compile(r"no heartbeat from Prometheus and Alertmanager for (?P<time>[\d.]+ (?:s|min|h))"),
-            "已有 {time} 未收到 Prometheus 和 Alertmanager 的心跳",
-        ),
-        (
-            re.compile(r"alerts may fire and nobody is told; the guard's own rules go on"),
-            "告警可能已触发但无人收到；守护进程自身的规则仍在运行",
-        ),
-        (re.compile(r"the heartbeat is heard again"), "心跳已恢复"),
-        (re.compile(r"the heartbeat is not watched any more"), "不再监视心跳"),
-        (re.compile(r"monitoring pipeline"), "监控链路"),
-        (re.compile(r"(?P<name>\S+) ended after (?P<time>[\d.]+ (?:s|min|h))"), "{name} 已恢复，历时 {time}"),
-        (
-            re.compile(r"not heard of for (?P<hours>\d+) h; taken for over, unproven"),
-            "已有 {hours} 小时没有消息；视为结束，未经证实",
-        ),
-        (re.compile(r"nothing: the alert has no action"), "无：该告警没有自动动作"),
-        (re.compile(r"nothing: no trip of (?P<target>\S+) \((?P<why>.+)\)"), "无：未熔断 {target}（{why}）"),
-        (
-            re.compile(r"(?P<sentence>.+) \(began (?P<time>[\d.]+ (?:s|min|h)) ago, heard only now\)"),
-            "{sentence}（{time} 前开始，刚刚得知）",
-        ),
-        (
-            re.compile(r"still fires though (?P<id>\S+) is over: (?P<sentence>.+)"),
-            "{id} 已结束但告警仍在触发：{sentence}",
-        ),
-        (
-            re.compile(r"its limit of (?P<limit>\d+) per hour is reached; further alerts are stored and not told"),
-            "已达每小时 {limit} 次上限；后续告警只存储不通知",
-        ),
-        (
-            re.compile(r"(?P<count>\d+) alerts of a notification cannot be read and are lost: (?P<first>.+)"),
-            "一条通知中有 {count} 个告警无法解析而丢失：{first}",
-        ),
+        *languages_alerts.SENTENCES,
         (re.compile(r"(?P<duty>.+) fails again and again: (?P<error>.+)"), "{duty} 反复失败：{error}"),
         (re.compile(r"(?P<duty>.+) works again"), "{duty} 已恢复正常"),
         (re.compile(r"read the guard's log"), "查看守护进程日志"),

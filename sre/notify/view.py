@@ -78,7 +78,7 @@ def view(message: Message, opened: Message | None, language: Language, links: Li
         scope=said(words, clean(message.scope)),
         reason=words.reasons.get(reason, reason),
         rule=rule,
-        value=known.get(facts.VALUE, ""),
+        value=said(words, known.get(facts.VALUE, "")),
         id=clean(message.incident_id),
         summary=said(words, clean(message.summary)) or rule or message.event,
         at=moment(message.at_wall),

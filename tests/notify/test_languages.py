@@ -13,11 +13,22 @@ import pytest
 from sre.actions import facts
 from sre.actions.types import Message, RejectReason
 from sre.breaker import records as breaker_records
+from sre.notify import alert_decide, alert_later, alert_limits
+from sre.notify.alert_messages import (
+    alert_message,
+    canary_message,
+    ended_message,
+    left_out_message,
+    once_message,
+    silent_message,
+)
+from sre.notify.alert_records import AlertIncident, LeftOut
+from sre.notify.alerts import Alert
 from sre.notify.envelope import unreadable
 from sre.notify.forms import Style, long_text, title
 from sre.notify.languages import EN, LANGUAGES, WORDS, ZH, Words, said
 from sre.notify.samples import BLIND, HANG, RESOLVED
-from sre.wiring import chaos_watch
+from sre.wiring import chaos_watch, guard_webhook
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
@@ -139,3 +150,88 @@ def test_what_the_outbox_says_of_itself_is_said_in_chinese_too() -> None:
     ):
         assert said(WORDS["zh"], sentence) != sentence
     assert {"unreadable", "duty_failed"} <= set(WORDS["zh"].reasons)
+
+
+INCIDENT = AlertIncident(
+    id="inc-20270115-080000-a001", number=1, join_key="alertname=GpuHot,node=n1", name="GpuHot", severity="page",
+    scope="node n1", route="all", summary="", opened_wall=1_800_000_000.0, members=3,
+)  # fmt: skip
+ALERT = Alert("f1", 1_800_000_000 * 10**9, True, {"alertname": "GpuHot", "node": "n1"})
+NOW = 1_800_007_500.0
+
+
+def left(count: int) -> list[LeftOut]:
+    return [LeftOut("all", f"A{n}", "page", ("f", n), f"inc-{n}", True, True) for n in range(count)]
+
+
+def alert_messages_of_ours() -> dict[str, Message]:
+    """Every message that alerts lead to, in its longest form."""
+    late = alert_message(
+        "open", INCIDENT, ALERT, wall=NOW, max_age_seconds=60, done="nothing: no trip of e1 (last_engine)", truncated=7
+    )
+    early = alert_message(
+        "escalate", INCIDENT, ALERT, wall=NOW - 90_000, max_age_seconds=60, done="nothing: the alert has no action"
+    )
+    once = {
+        "limit": (
+            "its limit of 3 per hour is reached; further alerts are told together, within the hour",
+            "raise max_per_hour of the route, or silence what storms",
+        ),
+        "refused": (
+            "notifications are refused and lost: they are not posted to /api/v1/alerts",
+            "mend it at Alertmanager; until then its alerts reach nobody through this webhook",
+        ),
+        "large": (
+            "notifications are refused and lost: more than 9 bytes; raise webhook.max_body_bytes, or set max_alerts at"
+            " Alertmanager",
+            "look at the templates and versions of Alertmanager",
+        ),
+        "damaged": (
+            "a stored record is damaged and was set aside: 7",
+            "look at the disk and at the guard's log; nothing else was kept back",
+        ),
+        "certificate": (
+            "webhook.tls_certificate cannot be renewed (7); the old one is used on",
+            "put a certificate and its key there; they are taken without a restart",
+        ),
+        "bad": ("3 alerts of a notification cannot be read and are lost: 7", "sre doctor"),
+    }
+    return {
+        "late": late,
+        "early": early,
+        "ended": ended_message(INCIDENT, NOW),
+        "forgotten": ended_message(INCIDENT, NOW, "not heard of for 48 h; taken for over, unproven"),
+        "silent": silent_message(INCIDENT, NOW, 301.0, 300.0, guarded=True),
+        "silent alone": silent_message(INCIDENT, NOW, 301.0, 300.0, guarded=False),
+        "left out": left_out_message(INCIDENT, left(99), 4, 5, NOW, 6),
+        "left out and over": left_out_message(INCIDENT, left(2), 0, 0, NOW, 0),
+        "canary": canary_message("7", NOW),
+    } | {
+        name: once_message("alerts-refused", "page", "webhook route all", summary, NOW, following)
+        for name, (summary, following) in once.items()
+    }
+
+
+@pytest.mark.parametrize("name", alert_messages_of_ours())
+def test_what_alerts_lead_to_holds_no_english_of_ours(name: str) -> None:
+    message = alert_messages_of_ours()[name]
+    text = title(message, Style("zh")) + "\n" + long_text(message, None, Style("zh"))
+    # Names that others gave, settings, commands and units of time are the same in every language.
+    kept = re.compile(
+        r"sre (incident (show|list)|notify test --end-to-end|doctor)|(inc|canary|alerts-refused)-[\w-]*"
+        r"|alertname=GpuHot,node=n1|node n1|GpuHot|A\d+|last_engine|e1|all|webhook[.\w]*|max_\w+|/api/v1/alerts"
+        r"|Prometheus|Alertmanager|\b(UTC|s|min|h|sre)\b",
+        re.ASCII,
+    )
+    assert re.findall(r"[A-Za-z]{2,}", kept.sub("", text)) == [], text
+
+
+def test_what_is_tested_is_what_alerts_say() -> None:
+    """The sentences above are spelled as in the code that says them."""
+    code = "".join(inspect.getsource(module) for module in (alert_decide, alert_limits, alert_later, guard_webhook))
+    code = re.sub(r"\{[^}]*\}", "", re.sub(r'"\s+f?"', "", code))
+    for message in alert_messages_of_ours().values():
+        for sentence in (message.summary, dict(message.facts).get(facts.NEXT, "")) if message.event == "blind" else ():
+            if sentence.startswith(("its limit", "raise", "mend", "a stored", "look", "webhook.tls", "put")):
+                spelled = re.sub(r"\b(3|7)\b", "", sentence)
+                assert spelled in code, sentence
