@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -30,6 +31,11 @@ LOG_TAIL_LINES = 40
 # is found by it.
 os.environ["SRE_TEST_SESSION"] = str(uuid.uuid4())
 SESSION_MARK = f"SRE_TEST_SESSION={os.environ['SRE_TEST_SESSION']}"
+
+
+def pytest_configure() -> None:
+    """SIGTERM ends a run as Ctrl-C does: `timeout` and CI send it, and what tests made and started is to go first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -257,3 +257,42 @@ def test_who_ends_it_ends_all_of_it_and_each_part_tidies_up(suite: Callable[...,
         process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert (project / "tidy").exists()
+
+
+ENDLESS = """
+import time
+import pytest
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    made = tmp_path_factory.getbasetemp().parent / "made"
+    made.mkdir()
+    yield made
+    made.rmdir()
+
+def test_endless(folder):
+    time.sleep(60)
+"""
+
+
+def test_a_run_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+    """`timeout` ends a run so, and so do CI systems."""
+    (tmp_path / "test_endless.py").write_text(ENDLESS)
+    options = ("-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", os.devnull)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, "--basetemp", str(tmp_path / "base"), str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+    )
+    made = tmp_path / "made"
+    try:
+        deadline = time.monotonic() + 30
+        while not made.exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(30) == pytest.ExitCode.INTERRUPTED
+    finally:
+        process.kill()
+        process.wait()
+    assert not made.exists()
