@@ -1,8 +1,9 @@
 """
 ``gate.json``: a gate run's whole result, as a versioned document.
 
-Its JSON Schema is ``gate.schema.json`` beside this file. Within a major version fields are only added: readers ignore
-what they do not know. Header values that look like credentials are not written.
+Its JSON Schema is ``gate.schema.json`` beside this file. Within a major version fields, and words of a choice, are only
+added: readers ignore fields that they do not know, and refuse a word (a new reason, say) with the release as the cause.
+Header values that look like credentials are not written.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def decode(document: Any, where: str = "gate.json") -> GateResult:
     try:
         return codec.decode(GateResult, document)
     except codec.Unreadable as problem:
-        raise StateError(f"{where}: {problem}; the file is damaged, or another program wrote it") from None
+        newer = int(document["schema_version"].split(".")[1]) > MINOR
+        why = "a newer release wrote it; use that one" if newer else "the file is damaged, or another program wrote it"
+        raise StateError(f"{where}: {problem}; {why}") from None
 
 
 def dumps(result: GateResult) -> str:

@@ -221,3 +221,13 @@ def test_a_long_run_stays_small_and_keeps_every_count_and_percentile() -> None:
     assert (kept[0], kept[-1], list(kept)) == (0.0, math.inf, sorted(kept))
     assert 100 <= len(kept) <= 125
     assert document.loads(document.dumps(back)) == back  # what is thin is not thinned again
+
+
+def test_a_word_of_a_newer_release_is_not_called_damage() -> None:
+    found = document.encode(gate_samples.passed())
+    found["verdict"]["reasons"] = ["moon_phase"]
+    with pytest.raises(StateError, match=r"moon_phase.*the file is damaged"):
+        document.decode(found)
+    found["schema_version"] = f"{document.MAJOR}.{document.MINOR + 1}"
+    with pytest.raises(StateError, match=r"moon_phase.*a newer release wrote it"):
+        document.decode(found)
