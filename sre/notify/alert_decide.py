@@ -44,6 +44,8 @@ REORDERED_SECONDS = 120.0
 """A firing that comes so soon after its own end was overtaken by it; later, it fires again or has never ended."""
 SAME_FIRING_SECONDS = 300
 """A start that moves by no more is the same firing; a later one is another, and the end of the first was not heard."""
+WHOLE_SECOND_NS = NANOSECONDS
+"""Who sends alerts may write whole seconds: an end that is by less before the start of a firing is its end."""
 LEVEL_WORSE = 1
 """Outbox level of "this got worse", plus its rank: the guard's own escalation is 0, those of nobody's answer are 10
 and more."""
@@ -349,6 +351,8 @@ class Decision(Limited):
         ends = alert.ends_ns if alert.ends_ns is not None else alert.starts_ns
         firings = [self._known[key] for key in sorted(self._by_fingerprint.get(alert.fingerprint, ()))]
         ended = [one for one in firings if one.open and (one.key == alert.key or one.starts_ns <= ends)]
+        if old is None and not ended:
+            ended = [one for one in firings if one.open and one.starts_ns - ends < WHOLE_SECOND_NS]
         for one in ended:
             self._end_episode(one)
         self._close_empty()

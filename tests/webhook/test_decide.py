@@ -19,7 +19,7 @@ from sre.notify.alert_later import Later
 from sre.notify.alert_places import guard_incident, place_of
 from sre.notify.alert_records import HEARTBEAT_KEY, GuardNow, TripRefusal, Verdict, Wanted
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
-from tests.webhook.scenes import ENGINES, GUARD, Desk, one, payload
+from tests.webhook.scenes import ENGINES, GUARD, Desk, one, payload, rfc3339
 
 NOW = 1_800_000_000.0
 TRIP = WebhookSettings(
@@ -130,6 +130,21 @@ def test_an_end_with_an_earlier_start_ends_the_firing_we_know(desk: Desk, earlie
     assert desk.take(one(node="n1", starts=NOW - 10, status="resolved")) == [Verdict.ENDED]
     assert desk.events() == ["open", "resolve"]
     assert desk.open_incidents() == 0
+
+
+def ended_at(moment: float) -> dict[str, Any]:
+    """As Alertmanager tells of an end that was sent without a start, and before the start of what fires."""
+    return one(node="n1", starts=moment, status="resolved") | {"endsAt": rfc3339(moment)}
+
+
+def test_an_end_in_whole_seconds_ends_what_began_within_that_second(desk: Desk) -> None:
+    """A sender that writes whole seconds ends a short alert before it began; nobody tells of that end again."""
+    desk.take(one(node="n1", starts=NOW + 0.643))
+    assert desk.take(ended_at(NOW)) == [Verdict.ENDED]
+    assert desk.open_incidents() == 0
+    desk.take(one(node="n1", starts=NOW + 60))
+    assert desk.take(ended_at(NOW + 58)) == [Verdict.ENDED_UNSEEN]
+    assert desk.open_incidents() == 1
 
 
 def test_a_late_end_of_an_earlier_firing_leaves_the_present_one_alone(desk: Desk) -> None:
