@@ -32,6 +32,8 @@ _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 COMPRESSION = 1
 """The next stage waits while the records of one are written: speed counts."""
 CHUNK_LINES = 500
+ANOTHER_FOLDER = "choose another folder with --output-dir"
+ANOTHER_FILE = "name another file"
 
 
 class GateFolder:
@@ -171,15 +173,20 @@ def append(path: Path, text: str) -> None:
     Raises:
         StateError: The disk refuses.
     """
-    with _explained(path), path.open("a", encoding="utf-8") as file:
+    with _explained(path, ANOTHER_FILE), path.open("a", encoding="utf-8") as file:
         file.write(text)
 
 
 def write(path: Path, text: str) -> None:
     """Write a file where a person wants it; its folder is made. Raises StateError."""
-    with _explained(path):
+    with _explained(path, ANOTHER_FILE):
         path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, [text.encode()], mode=0o666)
+        if path.exists() and not path.is_file():
+            # /dev/null, /dev/stdout, a pipe: to be written to, not to be replaced by a file.
+            with path.open("w", encoding="utf-8") as file:
+                file.write(text)
+            return
+    _replace(path, [text.encode()], mode=0o666, instead=ANOTHER_FILE)
 
 
 def _compressed(lines: Iterable[str]) -> Iterator[bytes]:
@@ -194,9 +201,9 @@ def _compressed(lines: Iterable[str]) -> Iterator[bytes]:
         yield gzip.compress("".join(chunk).encode(), COMPRESSION, mtime=0)
 
 
-def _replace(path: Path, parts: Iterable[bytes], mode: int = 0o600) -> None:
+def _replace(path: Path, parts: Iterable[bytes], mode: int = 0o600, instead: str = ANOTHER_FOLDER) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with _explained(path):
+    with _explained(path, instead):
         try:
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
             with open(descriptor, "wb") as file:
@@ -212,14 +219,13 @@ def _replace(path: Path, parts: Iterable[bytes], mode: int = 0o600) -> None:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, instead: str = ANOTHER_FOLDER) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror or error}; {_remedy(error)}") from error
+        raise StateError(f"{path}: {error.strerror or error}; {_remedy(error)}, or {instead}") from error
 
 
 def _remedy(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "free space on its disk, or choose another folder with --output-dir"
-    return "correct its permissions, or choose another folder with --output-dir"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "free space on its disk" if full else "correct its permissions"

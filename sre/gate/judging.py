@@ -73,8 +73,7 @@ def doubt_of_run(calibration: Calibration | None, checks: Sequence[Check]) -> Do
     if calibration is not None and calibration.client_limited:
         return Doubt(
             Reason.CLIENT_LIMITED,
-            f"this machine cannot send {calibration.rate_rps:g} requests per second on time ({calibration.reason}); "
-            "use a machine with more or idler cores, or lower rates",
+            f"this machine cannot send {calibration.rate_rps:g} requests per second on time: {calibration.reason}",
         )
     broken = next((check for check in checks if check.ok is False), None)
     if broken is not None:

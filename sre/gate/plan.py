@@ -96,10 +96,12 @@ def warm_up(load: LoadSettings, trace: Trace | None = None) -> StagePlan | None:
     """
     The stage that is not measured; None: none is wanted.
 
-    At the first stage's rate, never above it: a burst would be a load test of its own, and leave a queue behind.
+    At the first stage's rate, never above it: a burst would be a load test of its own, and leave a queue behind. No
+    longer than a stage for the sake of its requests: at a low rate they would take hours.
     """
     rate = rates(load)[0] if trace is None else trace.requests / max(trace.seconds, 0.001)
-    seconds = max(load.warm_up_seconds, load.warm_up_requests / rate)
+    stage_seconds = load.stage_seconds if trace is None else trace.seconds
+    seconds = max(load.warm_up_seconds, min(load.warm_up_requests / rate, stage_seconds))
     if seconds <= 0:
         return None
     return StagePlan(

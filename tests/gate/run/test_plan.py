@@ -39,6 +39,7 @@ def test_a_stage_has_the_same_seed_on_both_sides_and_another_in_every_run_and_at
         (LoadSettings(), 2.0),  # 20 requests are sent in 0.2 s: the time decides
         (LoadSettings(stages_qps=(1, 2)), 20.0),  # and here the requests
         (LoadSettings(warm_up_seconds=0), 0.2),
+        (LoadSettings(stages_qps=(0.01,), stage_seconds=7), 7.0),  # 20 requests would take half an hour
     ],
 )
 def test_warm_up_lasts_for_its_time_and_its_requests_at_the_first_rate(load: LoadSettings, seconds: float) -> None:
