@@ -44,9 +44,13 @@ def _own(
     buckets: tuple[float, ...] = (),
     unit: Unit = Unit.ONE,
     optional: bool = False,
+    needs: str = "",
+    late: bool = False,
 ) -> Metric:
     """One metric of ours: counters end in ``_total``, units are base units."""
-    return Metric(name, kind, text, labels, buckets, unit=unit, exporter=Exporter.SRE, optional=optional)
+    return Metric(
+        name, kind, text, labels, buckets, unit=unit, exporter=Exporter.SRE, optional=optional, needs=needs, late=late
+    )
 
 
 BUILD_INFO = _own("sre_build_info", Kind.GAUGE, "1; the version stands in the label.", (VERSION,), unit=Unit.STATE)
@@ -365,40 +369,42 @@ OUTBOX_OLDEST_SECONDS = _own(
     unit=Unit.SECONDS,
 )  # fmt: skip
 # The webhook that Alertmanager posts to; no series where it is not enabled.
+_WEBHOOK = "webhook.enabled: true in sre.yaml"
 WEBHOOK_UP = _own(
     "sre_webhook_up", Kind.GAUGE, "1 while the webhook listens and can store what comes.", unit=Unit.STATE,
-    optional=True,
+    optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_REQUESTS = _own(
     "sre_webhook_requests_total", Kind.COUNTER,
     "Requests to the webhook: accepted (on disk), told to come again (busy, slow, unstored, too_many_connections, "
     "slow_headers, broken_off), or refused for good (unauthorized, too_large, encoded, refused, too_large_headers).",
-    (OUTCOME,), optional=True,
+    (OUTCOME,), optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_ALERTS = _own(
     "sre_webhook_alerts_total", Kind.COUNTER, "Alerts taken in: firing or resolved, and what became of them.",
-    (STATE, VERDICT), optional=True,
+    (STATE, VERDICT), optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_UNREADABLE = _own(
     "sre_webhook_unreadable_alerts_total", Kind.COUNTER, "Alerts of accepted notifications that cannot be read.",
-    optional=True,
+    optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_TRUNCATED = _own(
     "sre_webhook_truncated_alerts_total", Kind.COUNTER, "Alerts that Alertmanager left out of notifications.",
-    optional=True,
+    optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_COMMIT_SECONDS = _own(
     "sre_webhook_commit_seconds", Kind.HISTOGRAM, "From a whole notification to its being on disk.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0), unit=Unit.SECONDS, optional=True,
+    needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_HEARTBEAT_TIMESTAMP = _own(
     "sre_webhook_last_heartbeat_timestamp_seconds", Kind.GAUGE,
     "Wall time at which the watchdog alert was last heard, seconds since 1970.", unit=Unit.TIMESTAMP_SECONDS,
-    optional=True,
+    optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 CANARY_ALERT = _own(
     "sre_canary_alert", Kind.GAUGE, "1 while a canary of sre notify test --end-to-end is on its way.", (ID,),
-    unit=Unit.STATE, optional=True,
+    unit=Unit.STATE, late=True,
 )  # fmt: skip
 FAULTS_ACTIVE = _own("sre_chaos_faults_active", Kind.GAUGE, "Injected faults in force.", (FAULT,))
 

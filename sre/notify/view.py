@@ -70,7 +70,9 @@ def view(message: Message, opened: Message | None, language: Language, links: Li
     done = said(words, known.get(facts.DONE, ""))
     if not done and message.event in ("open", "escalate"):
         done = words.nothing_done
-    command = f"sre incident show {clean(message.incident_id)}"
+    # What is told once an hour, digests and canaries belong to no incident.
+    look = "incident show" if message.incident_id.startswith("inc-") else "notify outbox list --incident"
+    command = f"sre {look} {clean(message.incident_id)}"
     return View(
         words=words,
         severity=words.severities.get(message.severity, clean(message.severity)),

@@ -74,7 +74,7 @@ def guard_app(desk: GuardDesk) -> web.Application:
     async def explain(request: web.Request) -> web.Response:
         found = desk.explain(request.match_info["engine"])
         if found is None:
-            return _answer({"error": f"no engine {request.match_info['engine']!r}"}, 404)
+            return _answer({"error": f"no engine {request.match_info['engine']!r}; see sre breaker status"}, 404)
         return _answer(found)
 
     async def journal(request: web.Request) -> web.Response:

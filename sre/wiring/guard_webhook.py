@@ -327,7 +327,7 @@ def held_by(pid: int | None, root: Path) -> str:
     """Say who holds the guard's lock in ``root``, and what to do."""
     if serves_webhook(pid):
         return f"another sre webhook serve (pid {pid}) has {root}; stop that one first, or use another --state-dir"
-    return f"a guard with pid {pid} holds {root}; set webhook.enabled: true, and it serves it"
+    return f"a guard with pid {pid} holds {root}; with webhook.enabled: true it serves the webhook itself"
 
 
 def _sentence(settings: WebhookSettings, error: Exception) -> str:

@@ -92,6 +92,15 @@ def test_a_prometheus_with_everything_feeds_everything_but_what_is_switched_off(
     assert by_verdict(report, Verdict.NOT_LOOKED_AT) == set()
 
 
+def test_a_guard_without_a_webhook_is_told_how_to_get_one_and_needs_no_canary_on_its_way() -> None:
+    seen = page(b'# TYPE sre_build_info gauge\nsre_build_info{version="0.1"} 1\n')
+    report = {finding.name: finding for finding in verify(seen, GROUPS, CHOSEN).alerts}
+    assert report["SreCanary"].outcome.verdict is Verdict.CAN_FIRE
+    watchdog = report["SreWatchdog"].outcome
+    assert watchdog.verdict is Verdict.CANNOT_FIRE
+    assert "webhook.enabled: true" in watchdog.reasons[0].text
+
+
 def test_an_alert_whose_sides_are_of_other_nodes_cannot_fire() -> None:
     seen = scraped(("vllm-0.32", "vllm"), ("dcgm-4.9", "dcgm"), ("node-1.5", "node"))  # without a common label node
     report = verify(seen, GROUPS, CHOSEN)

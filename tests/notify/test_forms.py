@@ -149,6 +149,12 @@ def test_the_sms_alphabet_spells_what_it_can() -> None:
         septets("你")
 
 
+def test_what_belongs_to_no_incident_is_looked_up_in_the_outbox() -> None:
+    told = replace(HANG, incident_id="alerts-refused-wrong_path-20270115-08", event="blind")
+    assert "sre notify outbox list --incident alerts-refused-wrong_path-20270115-08" in render(told, "email").body
+    assert "sre incident show" not in render(told, "email").body
+
+
 def test_email() -> None:
     rendered = render(HANG, "email")
     assert rendered.title == "[page] OPEN engine sim-0 (pool sim-7b): hang"

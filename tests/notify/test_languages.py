@@ -126,7 +126,7 @@ def test_a_whole_message_holds_no_english_of_ours(message: Message) -> None:
     text = title(message, Style("zh")) + "\n" + long_text(message, HANG, Style("zh"))
     # What was measured, commands, names and the unit of time are the same in every language.
     names = r"\b(UTC|vllm-0|qwen-7b|gpu_temperature_celsius|inc-[\d-]+|blind-[\d-]+vllm-0|GPU|s|sre)\b"
-    commands = r"sre (incident show|breaker explain|runbook show|doctor)( [\w-]+)?"
+    commands = r"sre (incident show|notify outbox list --incident|breaker explain|runbook show|doctor)( [\w-]+)?"
     measured = r"no engine step for 3\.1 s, 4 requests in flight|3 canaries in a row"
     kept = re.compile("|".join((commands, measured, names)), re.ASCII)
     assert re.findall(r"[A-Za-z]{2,}", kept.sub("", text)) == []
@@ -218,7 +218,8 @@ def test_what_alerts_lead_to_holds_no_english_of_ours(name: str) -> None:
     text = title(message, Style("zh")) + "\n" + long_text(message, None, Style("zh"))
     # Names that others gave, settings, commands and units of time are the same in every language.
     kept = re.compile(
-        r"sre (incident (show|list)|notify test --end-to-end|doctor)|(inc|canary|alerts-refused)-[\w-]*"
+        r"sre (incident (show|list)|notify outbox list --incident|notify test --end-to-end|doctor)"
+        r"|(inc|canary|alerts-refused)-[\w-]*"
         r"|alertname=GpuHot,node=n1|node n1|GpuHot|A\d+|last_engine|e1|all|webhook[.\w]*|max_\w+|/api/v1/alerts"
         r"|Prometheus|Alertmanager|\b(UTC|s|min|h|sre)\b",
         re.ASCII,

@@ -35,7 +35,8 @@ def summary(findings: Iterable[Finding], files: int) -> str:
         count = sum(1 for one in found if one.severity is severity)
         if count:
             parts.append(f"{count} {word}{'' if count == 1 else 's'}")
-    return f"{files} file{'' if files == 1 else 's'}: {', '.join(parts) or 'nothing to say'}"
+    said = ", ".join(parts) or ("nothing to say" if files else "nothing was checked")
+    return f"{files} file{'' if files == 1 else 's'}: {said}"
 
 
 def as_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
