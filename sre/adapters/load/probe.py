@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -302,7 +303,7 @@ class Probe:
             raise self._failed(error, path) from error
 
     def _failed(self, error: Exception, path: str) -> SreError:
-        text = one_line(str(error) or type(error).__name__)
+        text = one_line(_said(error))
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return Unreachable(
                 self._system,
@@ -312,15 +313,28 @@ class Probe:
         if isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ServerFingerprintMismatch):
             return Unreachable(self._system, f"TLS failed: {text}; is it http:// instead?", retryable=False)
         if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return Unreachable(self._system, f"its name has no address: {text}; check gate.target.url")
+            return Unreachable(self._system, f"its name has no address: {text}; check --url, or gate.target.url")
         if isinstance(error, TimeoutError):
             return Unreachable(self._system, f"no answer to {path} within {self._timeout_seconds:g} s; is it loaded?")
         if isinstance(error, aiohttp.ClientConnectorError):
-            return Unreachable(self._system, f"no connection: {text}; start it, or check gate.target.url")
+            return Unreachable(self._system, f"no connection: {text}; start it, or check --url, or gate.target.url")
         if isinstance(error, aiohttp.ClientResponseError | ValueError) or type(error) is aiohttp.ClientPayloadError:
             return MalformedResponse(self._system, f"what answers {path} is no HTTP server we can read: {text}")
         instead = ", or https:// instead" if self.target.url.startswith("http://") else ""
         return Unreachable(self._system, f"the connection broke at {path}: {text}; is it up{instead}?")
+
+
+def _said(error: Exception) -> str:
+    """What went wrong, without what aiohttp wraps around it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        if isinstance(cause, ssl.SSLError):
+            return cause.reason or str(cause)
+        # "Connect call failed ('127.0.0.1', 1)" says less than its number.
+        return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
+    return str(error) or type(error).__name__
 
 
 def _json(body: bytes) -> Any:
