@@ -134,8 +134,12 @@ def display(app: App) -> Iterator[Lines]:
         TextColumn("{task.fields[figures]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    # The bar starts it: a display without a stage in it leaves an empty line at every refresh.
+    progress = Progress(*columns, console=console, transient=True)
+    try:
         yield Bar(app, progress)
+    finally:
+        progress.stop()
 
 
 class Lines:
@@ -170,6 +174,7 @@ class Bar(Lines):
 
     def begins(self, plan: StagePlan, number: int, of: int) -> None:
         super().begins(plan, number, of)
+        self._progress.start()
         self._task = self._progress.add_task(
             printable(f"{number}/{of} {label(plan)}"), total=plan.duration_seconds, figures=""
         )
@@ -181,6 +186,7 @@ class Bar(Lines):
 
     def ended(self, stage: StageResult) -> None:
         if self._task is not None:
+            self._progress.stop()
             self._progress.remove_task(self._task)
             self._task = None
         super().ended(stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sre.gate.baseline import Baseline
 from sre.gate.importers import fingerprint, imported, run_results, unseen
 from sre.gate.judge import judge
 from sre.gate.judging import JudgePolicy
-from sre.gate.result import GateResult
+from sre.gate.result import GateResult, RunResult
 from sre.settings.gate import GateSettings
 
 LARGEST_BYTES = 1 << 30
@@ -45,16 +46,20 @@ def take_in(
     conditions = fingerprint(read)
     verdict = judge(runs, baseline, JudgePolicy.of(settings), fingerprint=conditions, remark=unseen(read))
     wall = SystemClock().wall()
+    undated = any(not run.wall_started_at for run in runs)
+    runs = tuple(run if run.wall_started_at else replace(run, wall_started_at=wall) for run in runs)
     folder = results.create(wall)
     why = "imported records do not tell"
     notes = dict.fromkeys(note for one in read for note in (*one.cannot_tell, *one.notes))
+    if undated:
+        notes["the records do not say when they were made: the date is that of the import"] = None
     result = GateResult(
         id=folder.id,
         url=f"imported: {', '.join(sorted({one.tool for one in read}))}",
         model=models[0] if models else "",
         tool_version=version("sre"),
-        wall_started_at=runs[0].wall_started_at if runs else wall,
-        wall_ended_at=wall,
+        wall_started_at=min((run.wall_started_at for run in runs), default=wall),
+        wall_ended_at=max((run.wall_started_at + _seconds(run) for run in runs), default=wall),
         fingerprint=conditions,
         smoke=None,
         calibration=None,
@@ -73,6 +78,10 @@ def take_in(
     for name, text in rendered(result):
         folder.save_report(name, text)
     return folder.path, result
+
+
+def _seconds(run: RunResult) -> float:
+    return sum(stage.summary.duration_seconds for stage in run.stages if stage.summary is not None)
 
 
 def _text(path: Path) -> str:

@@ -94,3 +94,24 @@ def test_columns_without_content_are_left_out_and_numbers_stand_to_the_right() -
         "name  count", "a         1", "bb       12",
     ]  # fmt: skip
     assert aligned(("name",), []) == []
+
+
+def test_between_stages_a_terminal_gets_lines_and_nothing_that_redraws(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    from sre.cli.gate_view import Bar
+
+    out = io.StringIO()
+    progress = Progress(
+        TextColumn("{task.description}"), console=Console(file=out, force_terminal=True, width=120), transient=True
+    )
+    bar = Bar(App(None, None, False), progress)
+    bar.says("asking")
+    progress.refresh()
+    assert out.getvalue() == "sre gate: asking\n"
+    ran = stage(100, 0)
+    bar.begins(ran.plan, 1, 1)
+    assert progress.live.is_started
+    bar.ended(ran)
+    assert not progress.live.is_started

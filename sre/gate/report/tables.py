@@ -49,7 +49,7 @@ def opening(result: GateResult) -> list[str]:
         runs, against = f"{runs} of two servers in turn", "no baseline needed"
     length = figures.seconds(result.wall_ended_at - result.wall_started_at)
     told.append(
-        f"Model {result.model} at {result.url}; {runs}, {against};"
+        f"Model {result.model or '(not recorded)'} at {result.url}; {runs}, {against};"
         f" {figures.utc(result.wall_started_at)}, {length}; {result.id}, sre {result.tool_version}."
     )
     return told
