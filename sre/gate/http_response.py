@@ -65,6 +65,11 @@ class ResponseReader:
         """Return what of ``data`` is body: the same whole, however the bytes were cut."""
         parts: list[bytes] = []
         try:
+            if self._state == _CHUNKS and not (self._left or self._after_chunk or self._buffer):
+                # Most of what comes is one whole chunk.
+                begin = data.find(b"\r\n", 0, 20) + 2
+                if data[-2:] == b"\r\n" and begin > 2 and 0 < _chunk_size(data[: begin - 2]) == len(data) - begin - 2:
+                    return data[begin:-2]
             self._feed(data, parts)
         except _NotHttp as error:
             self.problem, self._state, self.reusable = str(error), _OVER, False

@@ -205,11 +205,11 @@ def _tried(asked: Asked) -> Sequence[RequestClass]:
 async def _target(
     asked: Asked, server: Server, api_key: str | None, clock: SystemClock, environ: Mapping[str, str]
 ) -> AsyncIterator[Target]:
-    from sre.adapters.load import AiohttpLoad
+    from sre.adapters.load import HttpLoad
     from sre.wiring.gate_signals import opened_signals
 
     settings, load = asked.settings, asked.settings.load
-    generator = AiohttpLoad(
+    generator = HttpLoad(
         server.url,
         model=settings.target.model,
         api=settings.target.api,

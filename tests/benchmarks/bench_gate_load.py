@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from sre.adapters.clock import SystemClock
-from sre.adapters.load import AiohttpLoad
+from sre.adapters.load import HttpLoad
 from sre.adapters.load.calibration import running_stub
 from sre.gate.stages import Arrivals, RequestClass, StageKind, StageLoad, StagePlan
 from tests.support.vllm import tiny_model  # noqa: F401 - a fixture
@@ -60,7 +60,7 @@ def stage(rate: float, tokens: int = TOKENS) -> StagePlan:
 
 async def ours(url: str, plan: StagePlan, processes: int) -> tuple[StageLoad, dict[int, float]]:
     """A stage after a short one that opens the connections, and when the stub wrote each first token."""
-    load = AiohttpLoad(url, model="stub", clock=SystemClock(), processes=processes, request_timeout_seconds=30)
+    load = HttpLoad(url, model="stub", clock=SystemClock(), processes=processes, request_timeout_seconds=30)
     async with load:
         await load.run(stage(plan.rate_rps / 4), watch=lambda _: None, drain_seconds=30)
         result = await load.run(plan, watch=lambda _: None, drain_seconds=30)
@@ -118,7 +118,7 @@ async def test_rate_lateness_and_cost() -> None:
 async def our_lag(rate: float) -> float:
     """99th percentile of lateness, seconds; failures make it infinite."""
     async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
-        load = AiohttpLoad(url, model="stub", clock=SystemClock(), request_timeout_seconds=30)
+        load = HttpLoad(url, model="stub", clock=SystemClock(), request_timeout_seconds=30)
         async with load:
             await load.run(stage(rate / 4), watch=lambda _: None, drain_seconds=30)
             result = await load.run(stage(rate), watch=lambda _: None, drain_seconds=30)

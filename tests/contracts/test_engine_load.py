@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from sre.adapters.clock import SystemClock
-from sre.adapters.load import AiohttpLoad
+from sre.adapters.load import HttpLoad
 from sre.gate.records import Cause
 from sre.gate.stages import Arrivals, RequestClass, StageKind, StagePlan
 from tests.support.engines import EngineProcess
@@ -23,7 +23,7 @@ async def test_a_stage_is_sent_in_full_and_tokens_are_what_was_asked_for(engine:
         pytest.skip("the tiny model has no chat template")
     kind = RequestClass("short", 1.0, PROMPT_TOKENS, MAX_TOKENS)
     plan = StagePlan("8qps", StageKind.STAIRCASE, 8.0, 1.0, (kind,), seed=3, arrivals=Arrivals.CONSTANT)
-    async with AiohttpLoad(engine.url, model=None, api=api, clock=SystemClock()) as load:
+    async with HttpLoad(engine.url, model=None, api=api, clock=SystemClock()) as load:
         smoke = await load.smoke()
         assert (smoke.ok, smoke.detail, smoke.model) == (True, "", engine.model)
         assert (smoke.streaming, smoke.usage_reported, smoke.prompt_sizing) == (True, True, "tokenize")

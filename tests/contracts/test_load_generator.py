@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sre.adapters.clock import SystemClock
-from sre.adapters.load import AiohttpLoad
+from sre.adapters.load import HttpLoad
 from sre.control.gate_ports import LoadGenerator
 from sre.errors import Unreachable
 from sre.gate import self_checks
@@ -42,7 +42,7 @@ async def load(request: pytest.FixtureRequest) -> AsyncIterator[LoadGenerator]:
     if request.param == "fake":
         yield FakeLoad(ManualClock(), Behaviour(service_seconds=SECONDS_AN_ANSWER))
         return
-    async with SseStub({"default": slow}) as stub, AiohttpLoad(stub.url, model=None, clock=SystemClock()) as real:
+    async with SseStub({"default": slow}) as stub, HttpLoad(stub.url, model=None, clock=SystemClock()) as real:
         yield real
 
 
@@ -53,7 +53,7 @@ async def load_of_nobody(request: pytest.FixtureRequest) -> AsyncIterator[LoadGe
         fake.gone = True
         yield fake
         return
-    async with AiohttpLoad(f"http://127.0.0.1:{unused_port()}", model=None, clock=SystemClock()) as real:
+    async with HttpLoad(f"http://127.0.0.1:{unused_port()}", model=None, clock=SystemClock()) as real:
         yield real
 
 
@@ -161,7 +161,7 @@ async def test_calibration_says_what_this_client_can_do(load: LoadGenerator) -> 
     found = await load.calibrate(20, 0.5, 30.0)
     assert found.client_limited is False
     assert found.requests > 0
-    limited = await load.calibrate(20, 0.5, 1e-9) if isinstance(load, AiohttpLoad) else None
+    limited = await load.calibrate(20, 0.5, 1e-9) if isinstance(load, HttpLoad) else None
     if limited is not None:
         assert limited.client_limited
         assert limited.reason

@@ -9,8 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import aiohttp
-
 from sre.adapters.load.merge import nearest_rank
 from sre.adapters.load.wire import Target
 from sre.errors import ExitedEarly, NotReady, ProcessError
@@ -116,6 +114,8 @@ async def calibrate(run_on: RunOn, rate_rps: float, seconds: float, limit_second
 
 async def _stamps(url: str) -> dict[int, float]:
     """Number of the request → monotonic moment at which the stub wrote its first token."""
+    import aiohttp
+
     async with aiohttp.ClientSession() as session, session.get(f"{url}/stamps") as response:
         found = json.loads(await response.read())
     return {int(name.rpartition("-")[2]): float(row["first_token_at"]) for name, row in found.items()}

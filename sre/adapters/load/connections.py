@@ -83,34 +83,33 @@ class Connection(asyncio.Protocol):
         if receiver is None:
             self.abort()  # nobody asked
             return
+        reader = self._reader
         try:
-            self._take(data, at, receiver)
+            headless = reader.status is None
+            body = reader.feed(data)
+            if headless and reader.status is not None:
+                receiver.head(reader.status, reader.headers, at)
+            if body:
+                receiver.body(body, at)
+            if (reader.complete or reader.problem is not None) and self._receiver is receiver:  # else: aborted
+                self._finished(reader, at, receiver)
         except Exception as error:  # noqa: BLE001 - a mistake of ours; the loop would only log it
             self.abort()
             receiver.crashed(error)
 
-    def _take(self, data: bytes, at: float, receiver: Receiver) -> None:
-        reader = self._reader
-        headless = reader.status is None
-        body = reader.feed(data)
-        if headless and reader.status is not None:
-            receiver.head(reader.status, reader.headers, at)
-        if body:
-            receiver.body(body, at)
-        if reader.problem is not None and self._receiver is receiver:
+    def _finished(self, reader: ResponseReader, at: float, receiver: Receiver) -> None:
+        self._receiver = None
+        assert self._transport is not None
+        if reader.reusable and not reader.rest and not self._transport.get_write_buffer_size():
+            self._connections.idle(self, at)
+        else:
             self.abort()
-            if reader.status is None:
-                receiver.not_http(reader.problem)
-            else:
-                receiver.ended(at, f"the connection broke: {reader.problem}")
-        elif reader.complete and self._receiver is receiver:  # else it was aborted meanwhile
-            self._receiver = None
-            assert self._transport is not None
-            if reader.reusable and not reader.rest and not self._transport.get_write_buffer_size():
-                self._connections.idle(self, at)
-            else:
-                self.abort()
+        if reader.problem is None:
             receiver.ended(at, None)
+        elif reader.status is None:
+            receiver.not_http(reader.problem)
+        else:
+            receiver.ended(at, f"the connection broke: {reader.problem}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         at = time.monotonic()

@@ -1,4 +1,4 @@
-"""``AiohttpLoad``: the gate's load generator (``sre.control.gate_ports.LoadGenerator``)."""
+"""``HttpLoad``: the gate's load generator (``sre.control.gate_ports.LoadGenerator``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Self
 
 from sre.adapters.load.calibration import calibrate
+from sre.adapters.load.connections import header_problem
 from sre.adapters.load.merge import Merge
-from sre.adapters.load.probe import Probe
 from sre.adapters.load.process import LoadProcess
 from sre.adapters.load.wire import Go, News, Ready, StageOrder, Stop, Target
 from sre.clock import Clock
-from sre.errors import NotReady
+from sre.errors import ConfigError, NotReady
 from sre.gate.arrivals import TraceEntry
 from sre.gate.prompts import PromptScale
 from sre.gate.result import Smoke
@@ -32,14 +32,14 @@ STOP_SECONDS = 5.0
 """A stage that was given up has this long to report what was in flight."""
 SILENT_SECONDS = 15.0
 """After everything must be over."""
-CPU_SECONDS_PER_REQUEST = 0.0003
-CPU_SECONDS_PER_TOKEN = 0.00004
+CPU_SECONDS_PER_REQUEST = 0.00025
+CPU_SECONDS_PER_TOKEN = 0.000015
 """Measured on a 2-core machine; each token a chunk. See tests/benchmarks/bench_gate_load.py."""
 BUSY_RATIO = 0.6
 """A process is not planned to use more of a core."""
 
 
-class AiohttpLoad:
+class HttpLoad:
     """
     Open-loop load on one server. Use as an async context manager, or ``close`` it.
 
@@ -105,6 +105,8 @@ class AiohttpLoad:
 
     async def smoke(self) -> Smoke:
         """See ``sre.control.gate_ports.LoadGenerator``."""
+        from sre.adapters.load.probe import Probe
+
         async with Probe(self._target, self._clock, self._request_timeout_seconds, self._classes) as probe:
             self._smoke = await probe.smoke()
             self._target, self._scale = probe.target, probe.scale
@@ -132,7 +134,9 @@ class AiohttpLoad:
         Raises:
             ExitedEarly, NotReady: A load process died or hangs. The stage does not count.
             Unreachable, Rejected, MalformedResponse: From sizing prompts, before anything is sent.
+            ConfigError: A class has a header that cannot be sent.
         """
+        _check_headers(plan)
         if self._scale is None:
             await self._learn()
         assert self._scale is not None
@@ -150,6 +154,8 @@ class AiohttpLoad:
     # ---- a stage ---------------------------------------------------------------------------------------------------
 
     async def _learn(self) -> None:
+        from sre.adapters.load.probe import Probe
+
         async with Probe(self._target, self._clock, self._request_timeout_seconds) as probe:
             await probe.learn()
             self._target, self._scale = probe.target, probe.scale
@@ -239,6 +245,17 @@ class AiohttpLoad:
     async def _kill(self) -> None:
         processes, self._processes = self._processes, []
         await asyncio.gather(*(process.end(now=True) for process in processes))
+
+
+def _check_headers(plan: StagePlan) -> None:
+    problems = [
+        f"gate.load.mix: class {kind.name}, header {name!r}: {problem}"
+        for kind in (*plan.classes, *plan.extra_classes)
+        for name, value in kind.headers
+        if (problem := header_problem(name, value)) is not None
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 class _Stage:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 import ssl
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from sre.adapters.load.wire import Target
 from sre.errors import ConfigError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 IDLE_SECONDS = 3.0
 """A connection idle for longer is not used again: vLLM's server closes it after 5 s, maybe just as we send."""
@@ -43,6 +45,8 @@ def open_session(target: Target) -> aiohttp.ClientSession:
     Raises:
         ConfigError: As ``tls_context``.
     """
+    import aiohttp  # a load process does without: it starts in half the time
+
     connector = aiohttp.TCPConnector(
         limit=0, ssl=tls_context(target.ca_file), keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=300
     )

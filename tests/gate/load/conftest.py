@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sre.adapters.clock import SystemClock
-from sre.adapters.load import AiohttpLoad
+from sre.adapters.load import HttpLoad
 from sre.gate.stages import Arrivals, LiveCounts, RequestClass, StageKind, StageLoad, StagePlan
 from tests.support.sse_stub import SCRIPT_HEADER, STUB_MODEL
 
@@ -23,10 +23,10 @@ def plan(*classes: RequestClass, rate: float = 50.0, seconds: float = 1.0, **fie
     return StagePlan("stage", StageKind.STAIRCASE, rate, seconds, kinds, seed=1, **fields)
 
 
-def generator(url: str, **options: Any) -> AiohttpLoad:
+def generator(url: str, **options: Any) -> HttpLoad:
     """The real generator, with short limits."""
     options = {"model": STUB_MODEL, "request_timeout_seconds": 10.0, "processes": 1} | options
-    return AiohttpLoad(url, clock=SystemClock(), **options)
+    return HttpLoad(url, clock=SystemClock(), **options)
 
 
 def unwatched(counts: LiveCounts) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from sre.adapters.load import AiohttpLoad
+from sre.adapters.load import HttpLoad
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.stages import StageLoad, StagePlan
 from tests.gate.load.conftest import generator, plan, run, scripted, unwatched
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 class Bench:
     """One stub and one generator for all of these tests: to start a process takes as long as a stage."""
 
-    def __init__(self, stub: SseStub, load: AiohttpLoad) -> None:
+    def __init__(self, stub: SseStub, load: HttpLoad) -> None:
         self.stub, self.load = stub, load
 
     async def run(self, stage: StagePlan, **scripts: Script) -> StageLoad:
