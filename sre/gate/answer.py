@@ -29,8 +29,8 @@ A client has 20,000 of these to read each second. No line feed can stand within 
 """
 WORDLESS_TOKENS = 4
 """
-An answer of at most so many tokens may be without a word. A character has up to four bytes, and each may be a token;
-tokens with a meaning of their own have no text at all. The server did what was asked.
+An answer of at most so many tokens may be without a word: a character has up to four bytes, and each may be a token.
+The server did what was asked.
 """
 
 
@@ -66,8 +66,13 @@ class Answer:
     Feed it the body's bytes with the moment each came; then ``end`` it.
 
     Content is text, a refusal in words, and tool calls. Reasoning is kept apart; only where nothing else came it stands
-    for content. A role chunk and an empty text are neither. Where up to ``WORDLESS_TOKENS`` tokens had no text at all,
-    the first content is the event with the finish_reason. Errors never raise: they are what the answer came to.
+    for content. A role chunk and an empty text are neither. Where ``usage`` counts at most ``wordless_tokens`` and none
+    had a text, the first content is the event with the finish_reason: nothing before it told a reader anything. Errors
+    never raise: they are what the answer came to.
+
+    Args:
+        wordless_tokens: None: any number. One that was asked to go on after its end (ignore_eos) says the end again and
+            again, and that has no text.
 
     Attributes:
         first_event_at: Of a stream; None for one document.
@@ -81,11 +86,12 @@ class Answer:
 
     __slots__ = (
         "_between_events", "_body", "_content", "_document", "_finish", "_finish_at", "_parser", "_reasoning",
-        "_undecided", "cached_tokens", "done", "done_at", "error", "finish_reason", "first_event_at", "malformed",
-        "output_tokens", "prompt_tokens", "received",
+        "_undecided", "_wordless_tokens", "cached_tokens", "done", "done_at", "error", "finish_reason",
+        "first_event_at", "malformed", "output_tokens", "prompt_tokens", "received",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, wordless_tokens: int | None = WORDLESS_TOKENS) -> None:
+        self._wordless_tokens = wordless_tokens
         self._parser = SseParser()
         self._undecided = True
         self._between_events = True
@@ -129,9 +135,10 @@ class Answer:
 
     @property
     def _wordless_at(self) -> float | None:
-        """The end of a short answer whose tokens had no text: nothing before it told a reader anything."""
-        few = self.output_tokens is not None and 0 < self.output_tokens <= WORDLESS_TOKENS
-        return self._finish_at if few and self.finished else None
+        if not self.output_tokens or not self.finished:
+            return None
+        most = self._wordless_tokens
+        return self._finish_at if most is None or self.output_tokens <= most else None
 
     @property
     def first_reasoning_at(self) -> float | None:

@@ -35,7 +35,7 @@ class Cause(enum.Enum):
     ERROR_EVENT = "error_event"  # 200, then an error object in the stream or body
     TRUNCATED = "truncated"  # the stream ended without [DONE], or the body before its end
     NO_FINISH = "no_finish"  # complete, but a choice has no legal finish_reason (abort counts here)
-    NO_CONTENT = "no_content"  # complete, but no content came, and not because of a handful of tokens without text
+    NO_CONTENT = "no_content"  # complete, but no content came where tokens without text do not explain it
     MALFORMED = "malformed"  # not the JSON / SSE of an OpenAI-compatible server
     TOO_MANY_TOKENS = "too_many_tokens"  # usage says more than max_tokens: not to be believed
     TIMEOUT = "timeout"  # over the request's deadline
@@ -61,7 +61,7 @@ class RequestRecord:
         first_chunk_at: First event of a stream, whatever is in it (a role chunk, too); None without streaming.
         first_reasoning_at: First reasoning token, where the server keeps it apart from content.
         first_content_at: First content token (text, tool call; reasoning only if nothing else came): TTFT. Of an
-            answer of a few tokens that have no text, the finish: chunks is 0 then.
+            answer whose tokens have no text (see ``answer.Answer``), the finish: chunks is 0 then.
         last_content_at: Last content token.
         ended_at: Everything read, or given up.
         chunks: Events with content. Not tokens: a server may send several tokens in one.

@@ -31,11 +31,13 @@ async def test_a_stage_is_sent_in_full_and_tokens_are_what_was_asked_for(engine:
         result = await load.run(plan, watch=lambda _: None, drain_seconds=60)
     assert [(one.cause, one.detail) for one in result.records] == [(Cause.OK, "")] * 8
     mean = statistics.mean(one.prompt_tokens or 0 for one in result.records)
-    assert mean == pytest.approx(PROMPT_TOKENS, rel=0.02)
+    # The tiny model's tokenizer knows few words: its nonces have 39 tokens, give or take 3, instead of always ten.
+    assert mean == pytest.approx(PROMPT_TOKENS, rel=0.05 if engine.is_vllm else 0.02)
     for one in result.records:
-        # The tiny model's tokenizer knows few words, so that its nonces differ in length.
-        assert one.prompt_tokens == pytest.approx(PROMPT_TOKENS, rel=0.06 if engine.is_vllm else 0.02)
+        assert one.prompt_tokens == pytest.approx(PROMPT_TOKENS, rel=0.12 if engine.is_vllm else 0.02)
         assert one.output_tokens == MAX_TOKENS
-        assert 1 <= one.chunks <= MAX_TOKENS
+        # The tiny model's tokens may have no text; one that must go on after its end says the end again and again.
+        assert (0 if engine.is_vllm else 1) <= one.chunks <= MAX_TOKENS
+        assert one.ttft_seconds < 60
         assert one.finish_reason == "length"
         assert not one.cached_tokens

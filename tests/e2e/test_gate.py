@@ -68,8 +68,8 @@ def vllm_url(vllm_python: str, tiny_model: Path, tmp_path: Path) -> Iterator[str
 @pytest.mark.vllm
 @pytest.mark.integration
 def test_the_real_vllm_with_no_stack_of_ours_behind_it(vllm_url: str, short_dir: Path) -> None:
-    # The tiny model's tokens are random; of four, all may be ones that have no text.
-    mix = [{"name": "short", "prompt_tokens": 40, "max_tokens": 24}]
+    # The tiny model's tokens are random; of four, all may be ones that have no text: an answer all the same.
+    mix = [{"name": "short", "prompt_tokens": 40, "max_tokens": 4}]
     load = {**GATE["load"], "stages_qps": [2, 4], "stage_seconds": 5, "mix": mix}
     long_tail = {"enabled": True, "runs": 1, "seconds": 4, "long_prompt_tokens": 200, "long_max_tokens": 24}
     (short_dir / "sre.yaml").write_text(yaml.safe_dump({"gate": {**GATE, "load": load, "long_tail": long_tail}}))
@@ -89,7 +89,8 @@ def test_the_real_vllm_with_no_stack_of_ours_behind_it(vllm_url: str, short_dir:
     for stage in result.runs[0].stages:
         assert stage.summary is not None
         assert stage.summary.failed == 0, stage.summary.classes["all"].causes
-        assert stage.summary.classes["short"].prompt_tokens == pytest.approx(40 * stage.summary.ok, rel=0.06)
+        # The tiny model's tokenizer knows few words: the nonce alone has 39 tokens, give or take 3.
+        assert stage.summary.classes["short"].prompt_tokens == pytest.approx(40 * stage.summary.ok, rel=0.15)
         assert stage.signals is not None
         assert stage.signals.engine["requests_finished"] > 0, stage.signals.unseen
     assert result.long_tail is not None

@@ -114,5 +114,14 @@ class Merge:
             ),
             aborted=aborted,
             wall_started_at=wall_started_at,
-            notes=tuple(notes),
+            notes=(*notes, *self._wordless()),
         )
+
+    def _wordless(self) -> list[str]:
+        count = sum(record.cause is Cause.OK and not record.chunks for record in self._records)
+        if not count:
+            return []
+        return [
+            f"{count} of {self._ok} answers had tokens and no text (a prompt of filler makes no sense): "
+            "their TTFT is the moment of their end"
+        ]

@@ -35,6 +35,7 @@ NONCES_COUNTED = 8
 ROOM_RATIO = 0.5
 """Of the model's context that such a prompt may take."""
 ANSWER_TOKENS = 8
+PROMPTS_TRIED = 6
 MOST_NAMES = 10
 MOST_BODY_BYTES = 16 << 20
 
@@ -216,6 +217,14 @@ class Probe:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     async def _ask(self, *, stream: bool) -> tuple[Answer, Ending]:
+        """One answer; what a prompt without sense is answered with may be without text, so others are tried."""
+        for _ in range(PROMPTS_TRIED):
+            answer, ending = await self._ask_once(stream=stream)
+            if ending.cause is not Cause.NO_CONTENT:
+                break
+        return answer, ending
+
+    async def _ask_once(self, *, stream: bool) -> tuple[Answer, Ending]:
         document = request_document(
             self.target, self._prompt(FEW_WORDS), max_tokens=ANSWER_TOKENS, stream=stream, fixed_length=False
         )

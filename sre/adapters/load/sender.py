@@ -11,7 +11,7 @@ from sre.adapters.load.bodies import Bodies
 from sre.adapters.load.connections import CLIENTS_FAULT
 from sre.adapters.load.exchange import Client, Running
 from sre.adapters.load.wire import News, Row, StageOrder, row_of
-from sre.gate.answer import Answer
+from sre.gate.answer import WORDLESS_TOKENS, Answer
 from sre.gate.ending import Ending, of_answer, of_status, short
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.schedule import PlannedRequest
@@ -34,9 +34,9 @@ class Flight:
 
     __slots__ = ("_error_body", "_headers", "_landed", "_sender", "answer", "body", "record", "running")
 
-    def __init__(self, sender: Sender, record: RequestRecord) -> None:
+    def __init__(self, sender: Sender, record: RequestRecord, *, fixed_length: bool) -> None:
         self._sender, self.record = sender, record
-        self.answer = Answer()
+        self.answer = Answer(None if fixed_length else WORDLESS_TOKENS)
         self.body: Callable[[bytes, float], None] = self.answer.feed
         self.running: Running | None = None
         self._error_body = b""
@@ -222,7 +222,7 @@ class Sender:
         )
 
     def _start(self, planned: PlannedRequest) -> None:
-        flight = Flight(self, self._record(planned))
+        flight = Flight(self, self._record(planned), fixed_length=planned.request_class.fixed_length)
         self._flights[planned.number] = flight
         self._sent += 1
         flight.running = self._client.post(

@@ -135,6 +135,10 @@ def test_a_few_tokens_without_text_are_an_answer_that_was_told_by_its_end() -> N
     assert not few.said_anything
     # More of them are no half character, none are no answer, and a wrong finish stays wrong.
     assert ending(wordless(WORDLESS_TOKENS + 1), max_tokens=9).cause is Cause.NO_CONTENT
+    forced = Answer(None)
+    for part in (text("", "length"), event_bytes({"choices": [], "usage": {"completion_tokens": 99}}), DONE):
+        forced.feed(part, 1.0)
+    assert ending(forced, max_tokens=99) == Ending(Cause.OK)
     assert ending(wordless(0)).cause is Cause.NO_CONTENT
     assert ending(wordless(2, "abort")).cause is Cause.NO_FINISH
     assert ending(read(text("", "stop"), DONE)).cause is Cause.NO_CONTENT

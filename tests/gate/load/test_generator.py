@@ -202,6 +202,23 @@ async def test_calibration_measures_this_client() -> None:
     assert "more free cores" in hopeless.reason
 
 
+async def test_answers_whose_tokens_have_no_text_are_told() -> None:
+    async def wordless(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.text("")
+        await exchange.text("", finish="length")
+        await exchange.usage()
+        await exchange.done()
+        await exchange.end()
+
+    async with SseStub({"wordless": wordless}) as stub:
+        load = await run(stub.url, plan(scripted("wordless", 0.5, max_tokens=9), scripted("default", 0.5), seconds=0.3))
+    silent = [one for one in load.records if one.request_class == "wordless"]
+    assert {(one.cause, one.chunks, one.output_tokens) for one in silent} == {(Cause.OK, 0, 9)}
+    (note,) = load.notes
+    assert note.startswith(f"{len(silent)} of {len(load.records)} answers had tokens and no text")
+
+
 async def test_a_trace_is_replayed_with_its_own_sizes() -> None:
     trace = [TraceEntry(0.05 * number, 40 + 20 * (number % 2), 1 + number % 3) for number in range(10)]
     async with SseStub() as stub:
