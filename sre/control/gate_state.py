@@ -11,6 +11,7 @@ from sre.gate.judging import JudgePolicy, doubt_of_run, doubt_of_stage
 from sre.gate.knee import Knee, Probe
 from sre.gate.long_tail import LongTail
 from sre.gate.result import GateResult, RunResult, Smoke, StageResult
+from sre.gate.saturation import blur_ratio
 from sre.gate.self_checks import Check
 from sre.gate.stages import Calibration
 from sre.gate.verdict import GateVerdict, Reason, Verdict
@@ -61,13 +62,16 @@ class GateState:
 
     def staircase_probes(self) -> list[Probe]:
         """One per rate, of all passes."""
-        looks: dict[float, list[tuple[bool | None, str]]] = {}
+        looks: dict[float, list[Probe]] = {}
         for run in self.runs:
             for stage in run.stages:
                 if stage.summary is not None:
                     probe = self.probe_of(stage)
-                    looks.setdefault(probe.rate_rps, []).append((probe.saturated, probe.sign))
-        return [knee.merge(rate, seen) for rate, seen in sorted(looks.items())]
+                    looks.setdefault(probe.rate_rps, []).append(probe)
+        return [
+            knee.merge(rate, [(one.saturated, one.sign) for one in seen], min(one.blur_ratio for one in seen))
+            for rate, seen in sorted(looks.items())
+        ]
 
     def probe_of(self, stage: StageResult) -> Probe:
         """What one stage says of its rate. Of a stage in which the client was late, nothing: the queue may be ours."""
@@ -76,7 +80,7 @@ class GateState:
             return Probe(rate, None, stage.skipped)
         if not seen.client_late_seconds <= self.order.settings.client_lag_p99_seconds:
             return Probe(rate, None, f"{CLIENT_LATE} by up to {1000 * seen.client_late_seconds:.0f} ms")
-        return Probe(rate, seen.saturated, seen.sign)
+        return Probe(rate, seen.saturated, seen.sign, blur_ratio(seen.in_flight_mean, seen.planned))
 
     def doubt_of(self, stage: StageResult) -> str:
         """Why the numbers of a stage that ran may be the client's own; "": nothing speaks against them."""

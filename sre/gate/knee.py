@@ -8,11 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One rate tried. ``saturated`` None: could not be told."""
+    """
+    One rate tried.
+
+    Attributes:
+        saturated: None: could not be told.
+        sign: By what.
+        blur_ratio: By this share of it the rate may lie above what the service holds, unseen: a short stage shows
+            little.
+    """
 
     rate_rps: float
     saturated: bool | None
     sign: str
+    blur_ratio: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,7 @@ class Knee:
         good_rps: Highest rate held; None: none.
         saturated_rps: Lowest rate that saturated; None: none was reached.
         estimate_rps: Middle of the bracket; None without a bracket.
-        resolution_rps: Half its width.
+        resolution_rps: Half its width, or how much its stages can tell apart if that is more.
         reason: Why the search ended: ``resolved``, ``not_reached`` (it lies above the last stage), ``below_first``,
             ``too_many_stages``, ``unclear``, ``client_limited``, ``given_up``.
     """
@@ -37,7 +46,7 @@ class Knee:
     probes: Sequence[Probe]
 
 
-def merge(rate_rps: float, looks: Sequence[tuple[bool | None, str]]) -> Probe:
+def merge(rate_rps: float, looks: Sequence[tuple[bool | None, str]], blur_ratio: float = 0.0) -> Probe:
     """
     One probe of what several passes saw at one rate: the majority of those that could tell; a tie is not known.
 
@@ -47,10 +56,11 @@ def merge(rate_rps: float, looks: Sequence[tuple[bool | None, str]]) -> Probe:
     yes = sum(1 for saturated, _ in told if saturated)
     if not told or 2 * yes == len(told):
         sign = looks[0][1] if looks and not told else f"{yes} of {len(told)} passes saturated"
-        return Probe(rate_rps, None, sign)
+        return Probe(rate_rps, None, sign, blur_ratio)
     saturated = 2 * yes > len(told)
     sign = next(sign for found, sign in told if found is saturated)
-    return Probe(rate_rps, saturated, sign if len(told) == 1 else f"{sign} ({yes} of {len(told)} passes saturated)")
+    said = sign if len(told) == 1 else f"{sign} ({yes} of {len(told)} passes saturated)"
+    return Probe(rate_rps, saturated, said, blur_ratio)
 
 
 def bracket(history: Sequence[Probe]) -> tuple[float | None, float | None]:
@@ -86,7 +96,7 @@ def next_probe(history: Sequence[Probe], *, resolution_ratio: float, probes_left
     if good is None:
         # None held: halve down from the lowest that did not.
         rate = saturated / 2
-    elif saturated - good <= resolution_ratio * (good + saturated) / 2:
+    elif saturated - good <= _fine(history, resolution_ratio) * (good + saturated) / 2:
         return None
     else:
         rate = (good + saturated) / 2
@@ -104,7 +114,8 @@ def conclude(history: Sequence[Probe], *, resolution_ratio: float, stopped: str 
     good, saturated = bracket(history)
     estimate = resolution = None
     if good is not None and saturated is not None:
-        estimate, resolution = (good + saturated) / 2, (saturated - good) / 2
+        estimate = (good + saturated) / 2
+        resolution = max((saturated - good) / 2, _blur(history) * estimate)
     return Knee(good, saturated, estimate, resolution, stopped or _reason(history, resolution_ratio), tuple(history))
 
 
@@ -118,10 +129,21 @@ def _reason(history: Sequence[Probe], resolution_ratio: float) -> str:
         return "not_reached" if good == top else "unclear"
     if good is None:
         return "below_first"
-    if saturated - good <= resolution_ratio * (good + saturated) / 2:
+    if saturated - good <= _fine(history, resolution_ratio) * (good + saturated) / 2:
         return "resolved"
     middle = (good + saturated) / 2
     return "unclear" if any(_same(probe.rate_rps, middle) for probe in history) else "too_many_stages"
+
+
+def _fine(history: Sequence[Probe], resolution_ratio: float) -> float:
+    """Of the middle: a narrower bracket is not wanted, or no stage of this length could tell its ends apart."""
+    return max(resolution_ratio, _blur(history))
+
+
+def _blur(history: Sequence[Probe]) -> float:
+    """Of the bracket's ends, the worse one."""
+    ends = bracket(history)
+    return max((probe.blur_ratio for probe in history if probe.rate_rps in ends), default=0.0)
 
 
 def _contradicts(history: Sequence[Probe]) -> bool:

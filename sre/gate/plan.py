@@ -116,8 +116,11 @@ def warm_up(load: LoadSettings, trace: Trace | None = None) -> StagePlan | None:
 
 
 def knee_stage(load: LoadSettings, rate_rps: float, probe: int) -> StagePlan:
-    """One probe of the search for the knee."""
-    return _stage(load, rate_rps, StageKind.KNEE, probe, CANDIDATE)
+    """
+    One probe of the search for the knee: arrivals evenly spread. What a service holds does not depend on how they
+    come, and chance in their number would hide a rate that is too high, most of all in a short stage.
+    """
+    return replace(_stage(load, rate_rps, StageKind.KNEE, probe, CANDIDATE), arrivals=Arrivals.CONSTANT)
 
 
 def sides(runs: int, interleaved: bool) -> tuple[tuple[int, str], ...]:

@@ -116,6 +116,19 @@ def judge(load: StageLoad, slope: Slope | None = None) -> Saturation:
     return Saturation(False, "in flight level, answered as sent")
 
 
+def blur_ratio(level: float, requests: int) -> float:
+    """
+    By what share of its rate a stage may lie above the capacity without its queue being told from chance.
+
+    Args:
+        level: Mean of the requests in flight.
+        requests: Of the stage.
+    """
+    if requests <= 0:
+        return math.inf
+    return max(LEVEL_FACTOR * math.sqrt(max(0.0, level)), REQUESTS_SHARE * requests) / (WINDOW_SHARE * requests)
+
+
 def _grows(load: StageLoad, slope: Slope) -> str:
     growth = slope.per_second * slope.seconds
     limit = max(LEVEL_FACTOR * math.sqrt(slope.level), REQUESTS_SHARE * load.planned)

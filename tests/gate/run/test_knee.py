@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sre.gate import plan
 from sre.gate.knee import Knee, Probe, conclude, merge, next_probe
+from sre.gate.saturation import blur_ratio
+from sre.gate.stages import Arrivals
+from sre.settings.gate import LoadSettings
 
 
 def probe(rate: float, saturated: bool | None) -> Probe:
@@ -100,3 +106,30 @@ def test_the_bracket_always_holds_the_truth_and_the_search_always_ends(
     assert len(set(rates)) == len(rates)
     if knee.reason == "resolved":
         assert knee.estimate_rps == pytest.approx(truth, rel=0.05)
+
+
+@pytest.mark.parametrize("truth", [12.0, 13.1, 15.2, 18.4, 22.0])
+def test_short_stages_search_no_finer_than_they_can_tell_and_say_so(truth: float) -> None:
+    """A rate up to a fifth too high looks as if it were held."""
+    blur = 0.2
+    history = [Probe(rate, rate > truth * (1 + blur), "", blur) for rate in (8.0, 30.0)]
+    while (rate := next_probe(history, resolution_ratio=0.01, probes_left=9)) is not None:
+        history.append(Probe(rate, rate > truth * (1 + blur), "", blur))
+    found = conclude(history, resolution_ratio=0.01)
+    assert found.reason == "resolved"
+    assert found.estimate_rps is not None
+    assert found.resolution_rps is not None
+    assert found.resolution_rps >= blur * found.estimate_rps
+    assert len(history) < 6
+    assert found.estimate_rps - found.resolution_rps <= truth * 1.1
+
+
+def test_a_stage_tells_the_less_the_fewer_requests_it_has() -> None:
+    assert blur_ratio(9, 100) == pytest.approx(9 / 70)
+    assert blur_ratio(9, 10_000) == pytest.approx(0.02 / 0.7)
+    assert blur_ratio(9, 0) == math.inf
+    assert merge(10, [(True, "a"), (True, "b")], 0.1).blur_ratio == 0.1
+
+
+def test_a_probe_of_the_search_leaves_its_arrivals_to_no_chance() -> None:
+    assert plan.knee_stage(LoadSettings(arrivals="poisson"), 16.5, 0).arrivals is Arrivals.CONSTANT
