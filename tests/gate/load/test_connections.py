@@ -91,7 +91,7 @@ SCRIPTS = {
 
 
 async def test_records_are_those_of_another_client() -> None:
-    stage = plan(*(scripted(name, 1 / len(SCRIPTS)) for name in SCRIPTS), rate=160)
+    stage = plan(*(scripted(name, 1 / len(SCRIPTS)) for name in SCRIPTS), rate=400, seconds=0.5)
     both = []
     async with SseStub(SCRIPTS) as stub:
         target = Target(stub.url, "completions", "stub")
@@ -158,7 +158,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_and_unasked_bytes
         for name in ("close", "more"):
             client = Connections(target)
             for _ in range(2):
-                (record,) = await send(client, target, plan(scripted(name), rate=1, seconds=0.3))
+                (record,) = await send(client, target, plan(scripted(name), rate=1, seconds=0.2))
                 assert record.cause is Cause.OK, record.detail
                 assert record.connect_seconds > 0
             await client.close()

@@ -40,7 +40,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_several_processes_send_what_one_would() -> None:
-    stage = plan(rate=120, arrivals=Arrivals.POISSON, extra_classes=(scripted("extra", 0.1),))
+    stage = plan(rate=240, seconds=0.5, arrivals=Arrivals.POISSON, extra_classes=(scripted("extra", 0.1),))
     async with SseStub({"extra": good}) as stub, generator(stub.url, processes=3) as load:
         result = await load.run(stage, watch=unwatched, drain_seconds=5)
         assert len(load.pids) == 3
@@ -59,9 +59,9 @@ async def test_several_processes_send_what_one_would() -> None:
 
 async def test_connections_and_processes_are_kept_between_stages() -> None:
     async with SseStub() as stub, generator(stub.url) as load:
-        first = await load.run(plan(seconds=0.4), watch=unwatched, drain_seconds=5)
+        first = await load.run(plan(rate=100, seconds=0.2), watch=unwatched, drain_seconds=5)
         pids = load.pids
-        second = await load.run(plan(seconds=0.4), watch=unwatched, drain_seconds=5)
+        second = await load.run(plan(rate=100, seconds=0.2), watch=unwatched, drain_seconds=5)
         assert load.pids == pids
         prompts = {one.body["prompt"] for one in stub.served if one.number >= 0}
     assert first.records[0].connect_seconds > 0
@@ -131,7 +131,7 @@ async def test_a_cancelled_stage_hands_back_what_it_had() -> None:
 
 async def test_what_the_drain_did_not_bring_was_not_answered() -> None:
     async with SseStub({"hang": hang}) as stub:
-        load = await run(stub.url, plan(scripted("hang"), rate=20, seconds=0.5), drain_seconds=0.3)
+        load = await run(stub.url, plan(scripted("hang"), rate=40, seconds=0.2), drain_seconds=0.3)
     assert {one.cause for one in load.records} == {Cause.TIMEOUT}
     assert all(one.failed for one in load.records)
     assert load.stopped_at - load.schedule_ended_at == pytest.approx(0.3, abs=0.25)
@@ -190,15 +190,15 @@ async def test_the_limit_on_open_files_is_told(tmp_path: Path) -> None:
 
 async def test_calibration_measures_this_client() -> None:
     async with generator("http://127.0.0.1:9") as load:
-        easy = await load.calibrate(50.0, 0.6, 10.0)
-        hopeless = await load.calibrate(50.0, 0.6, 1e-6)
+        easy = await load.calibrate(75.0, 0.4, 10.0)
+        hopeless = await load.calibrate(75.0, 0.2, 1e-6)
     assert not easy.client_limited
     assert easy.reason == ""
     assert 20 <= easy.requests <= 45
     assert 0 < easy.ttft_floor_p50_seconds <= easy.ttft_floor_p99_seconds < 10
     assert easy.cpu_seconds_per_1000_requests > 0
     assert hopeless.client_limited
-    assert "at 50 requests/s" in hopeless.reason
+    assert "at 75 requests/s" in hopeless.reason
     assert "more free cores" in hopeless.reason
 
 
