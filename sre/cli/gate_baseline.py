@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import click
 
 from sre.cli.app import App, output_option, pass_app
 from sre.cli.gate_results import results_option
-from sre.errors import ConfigError, ExitCode
+from sre.errors import ConfigError, ExitCode, StateError
 
 if TYPE_CHECKING:
     from sre.adapters.gate_baselines import BaselineFolder
@@ -29,7 +29,8 @@ def baseline() -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Take fewer than five runs. A failing, interrupted or client-limited run is never taken.",
+    help="Take fewer than five runs, or a run older than the one it replaces. A failing, interrupted or client-limited "
+    "run is never taken.",
 )
 @click.option("--note", default="", metavar="TEXT", help="Why; kept with it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be accepted; write nothing.")
@@ -47,15 +48,33 @@ def accept(
     folder: Path | None,
     output: str,
 ) -> int:
-    """Make RUN (last, an id, a folder, a gate.json) the baseline. Commit the file that this writes."""
+    """
+    Make RUN (last, an id, a folder, a gate.json) the baseline. Commit the file that this writes.
+
+    Replaces an older baseline of that name, and says which.
+
+    \b
+    Exit codes: 0 accepted, or it is the baseline already · 2 no such run · 3 does not qualify, or is older
+    """
     from sre.adapters.clock import SystemClock
+    from sre.gate.acceptance import already_is, never_passes, require_newer
     from sre.gate.baseline import accept as accepted
+    from sre.gate.judging import JudgePolicy
     from sre.wiring.gate import results
 
     settings = app.settings().gate
     chosen = name or settings.baseline.name
     found = results(app.paths(), folder).read(run)
     files = _files(app)
+    path = files.path(chosen)
+    there = _There(None) if add else _there(files, chosen)
+    if there.baseline is not None and not force:
+        if already_is(there.baseline, found):
+            document = {"name": chosen, "file": str(path), "written": False, "replaces": None, "warnings": []}
+            said = f"{found.id} is baseline {chosen} already: nothing to do"
+            app.emit(output, {**document, **_document(there.baseline)}, said)
+            return ExitCode.OK
+        require_newer(there.baseline, found)
     at = SystemClock().wall()
 
     def change(existing: Baseline | None) -> Baseline:
@@ -71,22 +90,44 @@ def accept(
         )
 
     made = change(files.load(chosen) if add else None) if dry_run else _write(files, chosen, change, add)
-    path = files.path(chosen)
+    warnings = never_passes(found, JudgePolicy.of(settings))
+    document = {"name": chosen, "file": str(path), "written": not dry_run, "replaces": there.said or None}
     app.emit(
         output,
-        {"name": chosen, "file": str(path), "written": not dry_run, **_document(made)},
+        {**document, "warnings": list(warnings), **_document(made)},
         lambda: (
             f"{'would accept' if dry_run else 'accepted'} {found.id} as baseline {chosen}: "
-            f"{len(made.runs)} runs in {path}" + ("" if dry_run else "; commit it")
+            f"{len(made.runs)} runs in {path}"
+            + (f"; replaces {there.said}" if there.said else "")
+            + ("" if dry_run else "; commit it")
         ),
     )
+    for warning in warnings:
+        app.note(f"sre gate: warning: {warning}")
     return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What a run takes the place of. ``said``: in words; "" if there is nothing."""
+
+    baseline: Baseline | None
+    said: str = ""
+
+
+def _there(files: BaselineFolder, name: str) -> _There:
+    from sre.gate.acceptance import replaced
+
+    try:
+        found = files.load(name)
+    except StateError:  # damaged, or of another version: to replace it is the remedy
+        return _There(None, "a file that could not be read")
+    return _There(found, "" if found is None else replaced(found))
 
 
 def _write(files: BaselineFolder, name: str, change: Any, add: bool) -> Baseline:
     if add:
         return files.update(name, change)
-    # Replacing reads nothing of the old file: it may be damaged, or of another version.
     made: Baseline = change(None)
     files.replace(name, made)
     return made

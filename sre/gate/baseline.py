@@ -24,7 +24,7 @@ from sre.gate.verdict import Reason, Verdict
 from sre.printable import one_line
 
 SCHEMA = "sre/gate-baseline"
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 
 LEAST_RUNS = 5
 SAMPLE = 200
@@ -43,6 +43,7 @@ class Acceptance:
         note: Why, in a person's words.
         forced: It had fewer runs than a comparison takes, and was accepted all the same.
         subject: What was tested: versions.
+        wall_started_at: When the gate run began, seconds since the Unix epoch; 0: by a version that did not keep it.
     """
 
     run_id: str
@@ -51,6 +52,7 @@ class Acceptance:
     note: str = ""
     forced: bool = False
     subject: Sequence[tuple[str, str]] = ()
+    wall_started_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,11 @@ def from_result(result: GateResult, *, name: str, accepted_at: float = 0.0, note
     """Return the runs of ``result`` as a baseline, accepted or not. Of an interleaved run: those of side A."""
     sides = {run.side for run in result.runs}
     chosen = [run for run in result.runs if run.side == "A" or "A" not in sides]
-    runs = tuple(_slim(measure(run, run_id=result.id, day=_day(run.wall_started_at))) for run in chosen)
-    taken = Acceptance(result.id, accepted_at, len(runs), one_line(note), subject=result.fingerprint.subject)
+    runs = tuple(_slim(measure(run, run_id=result.id, day=day_of(run.wall_started_at))) for run in chosen)
+    taken = Acceptance(
+        result.id, accepted_at, len(runs), one_line(note), subject=result.fingerprint.subject,
+        wall_started_at=result.wall_started_at,
+    )  # fmt: skip
     return Baseline(name, result.model, result.tool_version, result.fingerprint, runs, (taken,))
 
 
@@ -174,7 +179,8 @@ def _only_slower(result: GateResult) -> bool:
     return set(result.verdict.reasons) == {Reason.REGRESSION}
 
 
-def _day(wall_seconds: float) -> str:
+def day_of(wall_seconds: float) -> str:
+    """UTC date, ``2026-12-01``; "" where there is none of such a time."""
     try:
         return datetime.fromtimestamp(wall_seconds, UTC).date().isoformat()
     except (OverflowError, ValueError, OSError):

@@ -30,6 +30,10 @@ def runs() -> GateFiles:
     return GateFiles(Path("state/sre/default/gate"))
 
 
+DAY = "2027-01-15"
+"""Of the runs that ``measured`` makes."""
+
+
 def keep(runs: GateFiles, result: GateResult, wall: float) -> str:
     """Put ``result`` there as a run of its own; its id."""
     folder = runs.create(wall)
@@ -222,6 +226,48 @@ async def test_a_run_is_accepted_as_baseline_shown_and_compared_with(run_sre: Ru
     assert json.loads(run_sre("gate", "compare", first, third, "-o", "json").out)["verdict"] == "fail"
     added = run_sre("gate", "baseline", "accept", second, "--add", "-o", "json")
     assert json.loads(added.out)["runs"] == 10
+
+
+async def test_a_baseline_is_replaced_by_a_newer_run_only_and_never_silently(run_sre: RunSre, runs: GateFiles) -> None:
+    day, found = 86_400, await measured()
+    ids = [
+        keep(runs, dataclasses.replace(found, wall_started_at=wall), wall)
+        for wall in (1_796_000_000, 1_796_000_000 + day, 1_796_000_000 + 2 * day)
+    ]
+    file = Path("gate-baselines/default.json")
+    assert run_sre("gate", "baseline", "accept", ids[1]).code == 0
+    first = file.read_bytes()
+    again = run_sre("gate", "baseline", "accept", ids[1])  # `last` after a run that was refused
+    assert (again.code, again.out) == (0, f"{ids[1]} is baseline default already: nothing to do\n")
+    assert json.loads(run_sre("gate", "baseline", "accept", ids[1], "-o", "json").out)["written"] is False
+    older = run_sre("gate", "baseline", "accept", ids[0])
+    assert older.code == 3
+    assert f"{ids[0]} is older than what it would replace (5 runs of {DAY}, {ids[1]})" in older.err
+    assert "--add" in older.err
+    assert "--force" in older.err
+    assert file.read_bytes() == first
+    newer = run_sre("gate", "baseline", "accept", ids[2])
+    assert newer.code == 0
+    assert f"; replaces 5 runs of {DAY}, {ids[1]}; commit it" in newer.out
+    assert run_sre("gate", "baseline", "accept", ids[0], "--add").code == 0
+    among = run_sre("gate", "baseline", "accept", ids[0])
+    assert (among.code, f"{ids[0]} is one of them" in among.err) == (3, True)
+    forced = run_sre("gate", "baseline", "accept", ids[0], "--force", "-o", "json")
+    assert json.loads(forced.out)["replaces"] == f"10 runs of {DAY}, {ids[2]}, {ids[0]}"
+    file.write_text("{")
+    assert "; replaces a file that could not be read" in run_sre("gate", "baseline", "accept", ids[0]).out
+
+
+async def test_a_baseline_with_which_nothing_can_pass_is_warned_of(run_sre: RunSre, runs: GateFiles) -> None:
+    settings = gate_settings(load={"stages_qps": [20], "stage_seconds": 5}, baseline={"runs": 5})
+    few = keep(runs, (await Scene(settings=settings).run()).result, 1_796_000_000)
+    ran = run_sre("gate", "baseline", "accept", few, "-o", "json")
+    assert ran.code == 0
+    warnings = json.loads(ran.out)["warnings"]
+    assert any("requests per run, P99 takes 299" in one and "--seconds" in one for one in warnings)
+    assert all(f"sre gate: warning: {one}" in ran.err for one in warnings)
+    many = keep(runs, await measured(), 1_796_000_001)
+    assert json.loads(run_sre("gate", "baseline", "accept", many, "-o", "json").out)["warnings"] == []
 
 
 def _slow() -> Any:
