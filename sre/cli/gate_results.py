@@ -58,6 +58,7 @@ def list_runs(app: App, folder: Path | None, output: str) -> int:
             "runs": len(found.runs),
             "summary": found.verdict.summary,
             "headline": tables.headline(found),
+            "decided": tables.decided(found),
         })  # fmt: skip
 
     def text() -> str:
@@ -73,7 +74,7 @@ def list_runs(app: App, folder: Path | None, output: str) -> int:
                 one["headline"].removeprefix("Gate: "),
                 figures.utc(one["wall_started_at"]),
                 one["url"],
-                one["summary"],
+                one["decided"],
             )
             for one in data
         ]

@@ -153,7 +153,7 @@ def _whole(
 
     if failed:
         cut = f" (cut short: {interrupted})" if interrupted else ""
-        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        more = _more(failed)
         reasons = [cell.reason for cell in failed] + ([Reason.INTERRUPTED] if interrupted else [])
         return whole(Verdict.FAIL, reasons, f"{failed[0].cell}: {failed[0].detail}{more}{cut}")
     if interrupted:
@@ -162,7 +162,7 @@ def _whole(
     if doubt is not None:
         return whole(Verdict.INCONCLUSIVE, [doubt.reason], doubt.detail)
     if open_:
-        more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
+        more = _more(open_)
         return whole(Verdict.INCONCLUSIVE, [cell.reason for cell in open_], f"{open_[0].cell}: {open_[0].detail}{more}")
     if not passed:
         return whole(
@@ -173,3 +173,9 @@ def _whole(
     if unseen:
         return whole(Verdict.INCONCLUSIVE, [Reason.NOT_MEASURED], unseen)
     return whole(Verdict.PASS, [cell.reason for cell in passed], f"{len(passed)} of {len(gated)} cells hold")
+
+
+def _more(cells: Sequence[CellVerdict]) -> str:
+    """`` (and 2 more figures)``; "" if the first is the only one. In brackets: what precedes it is a whole sentence."""
+    others = len(cells) - 1
+    return f" (and {others} more {'figure' if others == 1 else 'figures'})" if others > 0 else ""

@@ -158,6 +158,18 @@ def test_runs_are_listed_newest_first_and_a_damaged_one_hides_no_other(run_sre: 
     assert [one["verdict"] for one in data] == ["fail", None, "pass"]
 
 
+async def test_the_list_says_in_a_few_words_what_decided(run_sre: RunSre, runs: GateFiles) -> None:
+    few = (await Scene(settings=gate_settings(objectives=[{"ttft_p99_seconds": 0.001}])).run()).result
+    keep(runs, few, 1_796_000_000)
+    (row,) = json.loads(run_sre("gate", "list", "-o", "json").out)
+    assert row["verdict"] == "fail"
+    assert row["decided"] == "20qps/all/ttft_p99_seconds: stage given up (+2)"
+    assert row["summary"].startswith("20qps/all/ttft_p99_seconds: ")
+    listed = run_sre("gate", "list").out
+    assert row["decided"] in listed
+    assert row["summary"] not in listed
+
+
 def test_no_run_yet(run_sre: RunSre) -> None:
     assert run_sre("gate", "list").out == "no run yet; make one with sre gate run\n"
     ran = run_sre("gate", "report")

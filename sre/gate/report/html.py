@@ -22,7 +22,8 @@ LIMIT_BYTES = 1_500_000
 """Pictures that would make the page larger are left out, visibly."""
 
 NO_PLOTS = (
-    "This page has no plots: matplotlib is not installed where it was made. Install the extra: pip install 'sre[gate]'."
+    "This page has no plots: matplotlib is not installed where it was made. Install it from a checkout of sre: "
+    "pip install -e '.[gate]'."
 )
 
 STYLE = """

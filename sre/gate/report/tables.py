@@ -34,6 +34,17 @@ def headline(result: GateResult) -> str:
     return f"Gate: {WORDS[result.verdict.verdict]}{partial}"
 
 
+def decided(result: GateResult) -> str:
+    """What decided, in a few words: the first cell and its reason, or the beginning of the summary."""
+    verdict = result.verdict
+    decisive = [cell for cell in verdict.cells if cell.gated and cell.verdict is verdict.verdict]
+    # A whole that is cut short, or in doubt, is so for a reason of its own.
+    if verdict.verdict is not Verdict.PASS and decisive and verdict.summary.startswith(str(decisive[0].cell)):
+        others = len(decisive) - 1
+        return f"{decisive[0].cell}: {decisive[0].reason.value.replace('_', ' ')}" + (f" (+{others})" if others else "")
+    return verdict.summary.partition("; ")[0]
+
+
 def opening(result: GateResult) -> list[str]:
     """Sentences under the headline: what decided, and what the run was."""
     verdict = result.verdict

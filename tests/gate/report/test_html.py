@@ -122,7 +122,7 @@ def test_without_matplotlib_the_page_has_its_tables_and_says_what_to_install() -
     reader = read(text)
     assert reader.tags.count("svg") == 0
     assert reader.tags.count("table") >= 8
-    assert "pip install &#x27;sre[gate]&#x27;" in text
+    assert "pip install -e &#x27;.[gate]&#x27;" in text
 
 
 def test_pictures_too_large_for_the_page_are_left_out_and_told() -> None:

@@ -27,6 +27,14 @@ def test_snippet_is_yaml_that_says_what_the_exit_codes_mean(name: str) -> None:
     assert max(map(len, text.splitlines())) <= 130
 
 
+@pytest.mark.parametrize("name", snippets.NAMES)
+def test_a_snippet_installs_from_a_repository_that_is_marked_to_be_replaced(name: str) -> None:
+    text = snippets.snippet(name)
+    assert "# REPLACE" in text
+    assert "example.com/REPLACE/sre" in text
+    assert 'install "sre[gate]"' not in text  # on no index
+
+
 def test_unknown_name_is_told_with_the_known_ones() -> None:
     with pytest.raises(
         ConfigError, match="snippet 'jenkins': there is none of this name; the names are github, gitlab"

@@ -210,6 +210,17 @@ def test_a_run_without_the_stage_is_no_pass() -> None:
     assert "no stage 100qps" in verdict.summary
 
 
+@pytest.mark.parametrize(("kinds", "said"), [(1, ""), (2, " (and 1 more figure)"), (3, " (and 2 more figures)")])
+def test_further_figures_are_counted_in_brackets(kinds: int, said: str) -> None:
+    metrics = ("ttft_p99_seconds", "ttft_p95_seconds", "ttft_p50_seconds")[:kinds]
+    policy = replace(COMPARISON_ONLY, cells=tuple(GatedCellSettings.model_validate({"metric": one}) for one in metrics))
+    summary = judge(runs(1, slowness=2), baseline_of(runs(2), days=1), policy).summary
+    told, _, remark = summary.partition("; the baseline is of one day")
+    assert remark
+    assert told.endswith(said)
+    assert ("more figure" in told) == bool(said)
+
+
 def test_a_baseline_of_one_day_is_remarked() -> None:
     assert "of one day" in judge(runs(1), baseline_of(runs(2), days=1), DEFAULTS).summary
     assert "of one day" not in judge(runs(1), baseline_of(runs(2)), DEFAULTS).summary
