@@ -263,7 +263,9 @@ def loads(text: str, where: str) -> Baseline:
     return from_document(document, where)
 
 
-def none_there(where: str) -> ConfigError:
-    """The error to raise where there is no baseline and the settings require one."""
-    problem = "there is no baseline, and gate.baseline.required is true"
-    return ConfigError([f"{where}: {problem}; accept one with: sre gate baseline accept RUN"])
+def none_there(where: str, option: str = "") -> ConfigError:
+    """The error to raise where there is no baseline and ``option``, or else the settings, require one."""
+    required = f"{option} was given" if option else "gate.baseline.required is true"
+    return ConfigError(
+        [f"{where}: there is no baseline, and {required}; accept one with: sre gate baseline accept RUN"]
+    )

@@ -24,6 +24,7 @@ from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.stack.commands import reachable_host
+from sre.wiring.gate_naming import naming_options
 
 if TYPE_CHECKING:
     from sre.gate.arrivals import TraceEntry
@@ -66,16 +67,21 @@ def baselines_folder(settings: GateSettings, config: Path | None) -> Path:
     return base / Path(settings.baseline.folder).expanduser()
 
 
-def servers_of(root: Root, settings: GateSettings, paths: StatePaths, against: str | None) -> Servers:
+def servers_of(
+    root: Root, settings: GateSettings, paths: StatePaths, against: str | None, url_name: str = "gate.target.url"
+) -> Servers:
     """
     Resolve the servers.
+
+    Args:
+        url_name: Where the target's URL was given, for the message.
 
     Raises:
         ConfigError: A URL is none.
     """
     target = settings.target
     if target.url is not None:
-        first = Server(checked_url(target.url, "gate.target.url"), target.metrics_urls)
+        first = Server(checked_url(target.url, url_name), target.metrics_urls)
     else:
         gateway = root.stack.gateway
         host = reachable_host(gateway.host)
@@ -143,7 +149,12 @@ def read_trace(path: Path) -> tuple[Trace, tuple[TraceEntry, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one ``sre gate run`` asks for, options and settings together."""
+    """
+    What one ``sre gate run`` asks for, options and settings together.
+
+    Attributes:
+        given: Setting → option, of the options that were given: ``gate.target.url`` → ``--url``.
+    """
 
     root: Root
     settings: GateSettings
@@ -154,6 +165,7 @@ class Asked:
     baseline: Baseline | None = None
     trace: Trace | None = None
     entries: Sequence[TraceEntry] = ()
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, stop: asyncio.Event) -> Ended:
@@ -182,7 +194,8 @@ async def perform(asked: Asked, environ: Mapping[str, str], listener: Listener, 
             trace=asked.trace,
         )
         try:
-            return await run_gate(order, lambda: files.create(clock.wall()), clock, listener, stop)
+            with naming_options(asked.given, None if order.against is None else order.against.url):
+                return await run_gate(order, lambda: files.create(clock.wall()), clock, listener, stop)
         except Unreachable as error:
             if asked.servers.target.ours and asked.servers.target.url in str(error):
                 raise Unreachable(

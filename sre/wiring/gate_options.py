@@ -42,6 +42,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Option → setting it stands for."""
 
+OF_STAGES = frozenset({"stages", "stage_seconds", "arrivals"})
+"""Conditions of a staircase; a replay has ``trace`` instead."""
+
 
 def asked_for(
     root: Root,
@@ -63,6 +66,11 @@ def asked_for(
         StateError: The baseline cannot be read.
     """
     settings = with_options(root.gate, options)
+    given = {
+        ".".join(("gate", *setting)): _option(name)
+        for name, setting in OPTIONS.items()
+        if options.get(name) is not None
+    }
     trace: Trace | None = None
     entries: Sequence[TraceEntry] = ()
     if settings.load.trace_file is not None:
@@ -71,22 +79,49 @@ def asked_for(
     problems = list(_unknown_stages(settings, trace))
     if problems:
         raise ConfigError(problems)
+    required = "gate.baseline.required"
+    baseline = None if against is not None else stored_baseline(settings, config, given.get(required, ""))
+    if baseline is not None:
+        require_same_load(baseline, trace, settings.baseline.may_differ)
     return Asked(
         root=root,
         settings=settings,
-        servers=servers_of(root, settings, paths, against),
+        servers=servers_of(root, settings, paths, against, given.get("gate.target.url", "gate.target.url")),
         paths=paths,
         output_dir=output_dir,
         tool_version=version("sre"),
-        baseline=None if against is not None else stored_baseline(settings, config),
+        baseline=baseline,
         trace=trace,
         entries=entries,
+        given=given,
     )
 
 
-def stored_baseline(settings: GateSettings, config: Path | None) -> Baseline | None:
+def require_same_load(baseline: Baseline, trace: Trace | None, may_differ: Sequence[str]) -> None:
+    """
+    Say before anything is sent that a replay and a staircase are not compared, and what to do.
+
+    Raises:
+        ConfigError: One side is a trace, the other is not.
+    """
+    conditions = dict(baseline.fingerprint.fields)
+    theirs = "trace" in conditions
+    declared = {"trace", *OF_STAGES} <= set(may_differ)
+    if theirs == (trace is not None) or declared or not (theirs or "stages" in conditions):
+        return
+    was, has = ("a replayed trace", "stages") if theirs else (f"stages {conditions['stages']}", "a trace")
+    raise ConfigError(
+        [f"baseline {baseline.name}: is of {was}, this run has {has}; compare with another baseline: --baseline OTHER "
+         "(without one of that name the objectives alone judge; then: sre gate baseline accept --name OTHER)"]
+    )  # fmt: skip
+
+
+def stored_baseline(settings: GateSettings, config: Path | None, required_by: str = "") -> Baseline | None:
     """
     The baseline to compare with; None: there is none.
+
+    Args:
+        required_by: The option that requires one; "": the setting does.
 
     Raises:
         ConfigError: There is none, and one is required.
@@ -94,7 +129,7 @@ def stored_baseline(settings: GateSettings, config: Path | None) -> Baseline | N
     """
     found = BaselineFolder(baselines_folder(settings, config)).load(settings.baseline.name)
     if found is None and settings.baseline.required:
-        raise baselines.none_there(f"baseline {settings.baseline.name}")
+        raise baselines.none_there(f"baseline {settings.baseline.name}", required_by)
     return found
 
 
@@ -120,7 +155,7 @@ def with_options(settings: GateSettings, options: Mapping[str, Any]) -> GateSett
         problems = error.errors(include_url=False)
         # pydantic calls a list too short when its entries were refused: those are told already.
         told = [one for one in problems if not (one["type"] == "too_short" and one["input"])]
-        raise ConfigError([_sentence(one) for one in told or problems]) from None
+        raise ConfigError([_sentence(one, options) for one in told or problems]) from None
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -133,12 +168,18 @@ def _rates(text: str) -> tuple[float, ...]:
     return rates
 
 
-def _sentence(problem: Any) -> str:
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _sentence(problem: Any, options: Mapping[str, Any]) -> str:
     where = tuple(str(part) for part in problem["loc"])
-    option = next(
-        (f"--{name.replace('_', '-')}" for name, setting in OPTIONS.items() if where[: len(setting)] == setting), None
-    )
     what = problem["msg"].removeprefix("Value error, ")
+    option = next((_option(name) for name, setting in OPTIONS.items() if where[: len(setting)] == setting), None)
+    if option is None:  # of a whole section: the option given for the field that the sentence begins with
+        for name, setting in OPTIONS.items():
+            if options.get(name) is not None and setting[:-1] == where and what.startswith(f"{setting[-1]} "):
+                option, what = _option(name), what.removeprefix(f"{setting[-1]} ")
     bounds = {
         "greater_than": "write more than {gt:g}",
         "greater_than_equal": "write at least {ge:g}",

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from sre.adapters.gate_files import GateFiles
+from sre.errors import Rejected, Unreachable
 from sre.gate.result import GateResult
+from sre.wiring.gate_naming import naming_options
 from tests.cli.conftest import RunSre
 from tests.gate.run.scene import Scene, gate_settings
 from tests.support.gate_samples import passed, rich
@@ -101,18 +103,18 @@ def test_a_run_longer_than_its_deadline_is_told_beforehand(run_sre: RunSre) -> N
     ("options", "problem"),
     [
         (["--stages", "10,x"], "--stages: '10,x' is no list of rates; write 10,50,100"),
-        (["--stages", "50,10"], "gate.load: stages_qps must rise from stage to stage"),
+        (["--stages", "50,10"], "--stages: must rise from stage to stage"),
         (["--stages", "-1"], "--stages: -1.0 is out of range; write more than 0"),
         (["--seconds", "0"], "--seconds: 0.0 is out of range; write more than 0"),
         (["--runs", "0"], "--runs: 0 is out of range; write at least 1"),
         (["--long-tokens", "0"], "--long-tokens: 0 is out of range; write at least 1"),
-        (["--url", "host:8000"], "gate.target.url: is not a base URL; write http://host:port"),
+        (["--url", "host:8000"], "--url: is not a base URL; write http://host:port"),
         (["--against", "http://u:p@host"], "--against: a secret is never written here; remove user and password, and"
          " write api_key: env:NAME"),
         (["--baseline", "No Such"], "--baseline: 'No Such' is not a name; write small letters, digits, - and _"),
         (["--trace", "none.jsonl"], "none.jsonl: No such file or directory; name a file of lines with offset_seconds,"
          " prompt_tokens, max_tokens"),
-        (["--require-baseline"], "baseline default: there is no baseline, and gate.baseline.required is true; accept"
+        (["--require-baseline"], "baseline default: there is no baseline, and --require-baseline was given; accept"
          " one with: sre gate baseline accept RUN"),
     ],
 )  # fmt: skip
@@ -121,6 +123,53 @@ def test_a_wrong_option_is_told_before_anything_is_sent(run_sre: RunSre, options
     assert ran.out == ""
     assert ran.err == f"sre: {problem}\n"
     assert ran.code == 2
+
+
+def test_a_setting_that_is_wrong_is_named_as_a_setting(run_sre: RunSre) -> None:
+    Path("sre.yaml").write_text("gate: {baseline: {required: true}}\n")
+    ran = run_sre("gate", "run")
+    assert (ran.code, "and gate.baseline.required is true; accept" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--url", "http://127.0.0.1:{port}"), "start it, or check --url\n"),
+        ((), "start it, or check --url, or gate.target.url\n"),
+    ],
+)
+def test_a_server_that_is_not_there_is_told_by_what_named_it(
+    run_sre: RunSre, free_port: Any, options: tuple[str, ...], remedy: str
+) -> None:
+    port = free_port()
+    Path("sre.yaml").write_text(f"gate: {{target: {{url: 'http://127.0.0.1:{port}'}}}}\n")
+    ran = run_sre("gate", "run", *(option.format(port=port) for option in options))
+    assert ran.code == 1
+    assert ran.err.endswith(remedy)
+
+
+def test_a_message_about_the_other_side_names_against() -> None:
+    problem = "no connection: refused; start it, or check --url, or gate.target.url"
+    for system, told in (("target http://a", "--url"), ("target http://b", "--against")):
+        with pytest.raises(Unreachable) as caught, naming_options({"gate.target.url": "--url"}, "http://b"):
+            raise Unreachable(system, problem)
+        assert str(caught.value) == f"{system}: no connection: refused; start it, or check {told}"
+    with pytest.raises(Rejected, match=r"set --model$"), naming_options({"gate.target.model": "--model"}):
+        raise Rejected("target http://a", "serves no model x; it serves y: set gate.target.model")
+    with pytest.raises(Rejected, match=r"set gate\.target\.model$"), naming_options({}):
+        raise Rejected("target http://a", "serves no model x; it serves y: set gate.target.model")
+
+
+async def test_a_trace_beside_a_baseline_of_stages_names_the_way_out(run_sre: RunSre, runs: GateFiles) -> None:
+    assert run_sre("gate", "baseline", "accept", keep(runs, await measured(), 1_796_000_000)).code == 0
+    Path("trace.jsonl").write_text(
+        "".join(f'{{"offset_seconds": {n}, "prompt_tokens": 5, "max_tokens": 2}}\n' for n in range(9))
+    )
+    ran = run_sre("gate", "run", "--dry-run", "--trace", "trace.jsonl")
+    assert ran.code == 2
+    assert ran.err.startswith("sre: baseline default: is of stages 20qps, this run has a trace; compare with another")
+    assert "--baseline OTHER" in ran.err
+    assert run_sre("gate", "run", "--dry-run", "--trace", "trace.jsonl", "--baseline", "other").code == 0
 
 
 def test_an_objective_on_a_stage_that_is_not_planned_is_told(run_sre: RunSre) -> None:
