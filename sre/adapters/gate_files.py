@@ -189,6 +189,30 @@ def write(path: Path, text: str) -> None:
     _replace(path, [text.encode()], mode=0o666, instead=ANOTHER_FILE)
 
 
+def require_writable(path: Path, option: str, *, makes_folder: bool) -> None:
+    """
+    Tell whether ``path`` could be written now; writes nothing. What the disk will hold later nobody knows.
+
+    Args:
+        option: Where the path was given, for the message.
+        makes_folder: As ``write`` does, and ``append`` does not.
+
+    Raises:
+        StateError: It could not.
+    """
+    if path.exists() and (not makes_folder or not path.is_file()):
+        place, wants = path, os.W_OK
+    else:
+        place, wants = path.absolute().parent, os.W_OK | os.X_OK
+        while makes_folder and not place.exists() and place != place.parent:
+            place = place.parent
+        if not place.is_dir():
+            what = "is no folder" if place.exists() else "there is no such folder"
+            raise StateError(f"{option} {path}: {place}: {what}; {ANOTHER_FILE}")
+    if not os.access(place, wants):
+        raise StateError(f"{option} {path}: {place} cannot be written; correct its permissions, or {ANOTHER_FILE}")
+
+
 def _compressed(lines: Iterable[str]) -> Iterator[bytes]:
     """Members of gzip, one per some hundred lines: a file is never in memory as a whole."""
     chunk: list[str] = []

@@ -162,6 +162,7 @@ def run(
     from sre.wiring.gate_options import asked_for
 
     try:
+        _require_writable(junit, summary)
         asked = asked_for(
             app.settings(),
             app.paths(),
@@ -244,6 +245,16 @@ def tell(
     if ended.broken:
         app.note(f"sre gate: not run to its end: {ended.broken}")
     return code
+
+
+def _require_writable(junit: Path | None, summary: Path | None) -> None:
+    """Before the load: at its end, half an hour of it would be reported nowhere."""
+    from sre.adapters.gate_files import require_writable
+
+    if junit is not None:
+        require_writable(junit, "--junit", makes_folder=True)
+    if summary is not None:
+        require_writable(summary, "--summary", makes_folder=False)
 
 
 def _for_ci(ended: Ended, junit: Path | None, summary: Path | None) -> None:

@@ -34,6 +34,7 @@ HOPELESS = frozenset({AbortReason.ERROR_SHARE.value, AbortReason.OVER_LIMIT.valu
 CUTTING = frozenset({AbortReason.INTERRUPTED.value, AbortReason.DEADLINE.value, AbortReason.SERVER_GONE.value})
 """Given up for one of these, no other stage follows."""
 KILLED = "killed"
+NO_LONG_TAIL = "an interleaved comparison looks at its stages alone"
 
 
 async def run_gate(
@@ -87,6 +88,7 @@ class _Run:
                     [f"gate: {order.target.url} serves {state.smoke.model}, {order.against.url} {other.model};"
                      " compare servers of one model, or name it with --model"]
                 )  # fmt: skip
+        await self._meet_policies()
         state.fingerprint = await self._conditions(order.target, state.smoke)
         if order.against is not None:
             state.notes.append(
@@ -107,6 +109,21 @@ class _Run:
                 for one in fingerprint.differences_allowed(theirs, state.fingerprint, allowed)
             ]
         return True
+
+    async def _meet_policies(self) -> None:
+        """The other arms of the long-tail test answer, or nothing is begun: it comes last, and would be left out."""
+        if not self.settings.long_tail.enabled:
+            return
+        if self.order.against is not None:
+            self.listener.says(f"the long-tail test is left out: {NO_LONG_TAIL}; run it without --against")
+            return
+        for name, target in self.order.policies.items():
+            try:
+                await _smoke(target)
+            except DependencyError as error:
+                where, problem = f"gate.long_tail.policies {name}", str(error).partition("; ")[0]
+                remedy = "start it, correct its url, or leave the test out with --no-long-tail"
+                raise type(error)(where, f"{problem}; {remedy}", retryable=error.retryable) from error
 
     async def _conditions(self, target: Target, smoke: Smoke) -> fingerprint.Fingerprint:
         described = await target.signals.describe()
@@ -248,9 +265,7 @@ class _Run:
     async def _long_tail(self) -> None:
         state, settings = self.state, self.settings.long_tail
         if not settings.enabled or self.order.against is not None:
-            state.omitted["long_tail"] = (
-                "not asked for" if not settings.enabled else "an interleaved comparison looks at its stages alone"
-            )
+            state.omitted["long_tail"] = "not asked for" if not settings.enabled else NO_LONG_TAIL
             return
         if (over := self._over()) is not None:
             state.omitted["long_tail"] = f"not reached: {self._why(over)}"

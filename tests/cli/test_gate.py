@@ -125,6 +125,33 @@ def test_a_wrong_option_is_told_before_anything_is_sent(run_sre: RunSre, options
     assert ran.code == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--junit", "file/junit.xml"), "--junit file/junit.xml: {here}/file: is no folder; name another file"),
+        (("--summary", "none/s.md"), "--summary none/s.md: {here}/none: there is no such folder; name another file"),
+    ],
+)
+def test_a_file_for_ci_that_cannot_be_written_is_told_before_the_load(
+    run_sre: RunSre, short_dir: Path, options: tuple[str, ...], problem: str
+) -> None:
+    Path("file").write_text("")
+    ran = run_sre("gate", "run", "--url", "http://127.0.0.1:9", *options)
+    assert (ran.code, ran.err) == (1, f"sre: {problem.format(here=short_dir)}\n")
+
+
+def test_a_file_for_ci_is_looked_for_and_not_made_beforehand(run_sre: RunSre) -> None:
+    new = ("--junit", "new/folder/junit.xml", "--summary", "new.md")
+    assert run_sre("gate", "run", "--dry-run", "--junit", "/dev/stdout").code == 0
+    assert run_sre("gate", "run", "--dry-run", *new).code == 0
+    assert not list(Path().iterdir())
+
+
+def test_a_dry_run_says_that_a_comparison_has_no_long_tail_test(run_sre: RunSre) -> None:
+    ran = run_sre("gate", "run", "--dry-run", "--url", "http://a:1", "--against", "http://b:1", "--long-tail")
+    assert "\nthe long-tail test is left out: an interleaved comparison looks at its stages alone" in ran.out
+
+
 def test_a_setting_that_is_wrong_is_named_as_a_setting(run_sre: RunSre) -> None:
     Path("sre.yaml").write_text("gate: {baseline: {required: true}}\n")
     ran = run_sre("gate", "run")

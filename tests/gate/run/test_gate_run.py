@@ -11,7 +11,7 @@ from sre.gate.records import Cause
 from sre.gate.result import Smoke, StageResult
 from sre.gate.stages import StageKind, StagePlan
 from sre.gate.verdict import Reason, Verdict
-from sre.testing.load import Behaviour
+from sre.testing.load import Behaviour, FakeLoad
 from tests.gate.run.scene import Heard, Scene, gate_settings
 
 
@@ -56,6 +56,29 @@ async def test_a_server_that_is_not_there_leaves_no_folder() -> None:
     with pytest.raises(Unreachable, match="connection refused"):
         await scene.run()
     assert scene.folders_made == 0
+
+
+async def test_a_policy_server_that_is_not_there_is_told_before_any_load() -> None:
+    policies = {"enabled": True, "policies": [{"name": "chunked", "url": "http://chunked"}]}
+    scene = Scene(settings=gate_settings(long_tail=policies), policies={"chunked": Behaviour()})
+    arm = scene.order.policies["chunked"].generator
+    assert isinstance(arm, FakeLoad)
+    arm.gone = True
+    with pytest.raises(
+        Unreachable, match=r"^gate\.long_tail\.policies chunked: .*connection refused; start it.*--no-long-"
+    ):
+        await scene.run()
+    assert (scene.folders_made, scene.load.plans) == (0, [])
+
+
+async def test_a_comparison_of_two_servers_says_at_once_that_the_long_tail_test_is_left_out() -> None:
+    settings = gate_settings(load={"stages_qps": [20]}, baseline={"runs": 1}, long_tail={"enabled": True})
+    scene = Scene(settings=settings, against=Behaviour())
+    ended = await scene.run()
+    told = next(index for index, one in enumerate(scene.heard.sentences) if "long-tail test is left out" in one)
+    assert told <= 1  # after "asking …"
+    assert "without --against" in scene.heard.sentences[told]
+    assert "interleaved" in ended.result.omitted["long_tail"]
 
 
 async def test_stopped_while_the_server_is_asked_nothing_is_left() -> None:
