@@ -325,6 +325,9 @@ class _Run:
         self.listener.begins(one, self.number, self.of)
         load, result = await self.stages.run(target, one)
         self.listener.ended(result)
+        for note in () if load is None else load.notes:
+            if self.state.note(note, one):
+                self.listener.says(note)
         # Stopped before anything was kept of it, a stage counts as skipped.
         why = result.aborted or result.skipped
         if why in CUTTING:

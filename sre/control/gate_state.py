@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sre.control.gate_world import Order
@@ -13,7 +14,7 @@ from sre.gate.long_tail import LongTail
 from sre.gate.result import GateResult, RunResult, Smoke, StageResult
 from sre.gate.saturation import blur_ratio
 from sre.gate.self_checks import Check
-from sre.gate.stages import Calibration
+from sre.gate.stages import Calibration, StagePlan
 from sre.gate.verdict import GateVerdict, Reason, Verdict
 from sre.redaction import redact
 
@@ -41,6 +42,7 @@ class GateState:
         self.broken = ""
         self.omitted: dict[str, str] = {}
         self.notes: list[str] = []
+        self._noted: set[str] = set()
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
@@ -50,6 +52,15 @@ class GateState:
     def put_run(self, run: RunResult) -> None:
         """Keep a pass, or more of it than before."""
         self._runs[(run.number, run.side)] = run
+
+    def note(self, sentence: str, plan: StagePlan) -> bool:
+        """Keep what the client says of a stage, once for all stages of which it says the same; True: it is new."""
+        kind = re.sub(r"\d+", "#", sentence)
+        if kind in self._noted:
+            return False
+        self._noted.add(kind)
+        self.notes.append(f"{sentence} (first at {plan.name}, run {plan.run + 1})")
+        return True
 
     def measured(self) -> tuple[StageResult, ...]:
         """Every stage of the staircase and the search that ran."""

@@ -35,7 +35,9 @@ HOPELESS_SHARE = 0.5
 SENTENCES = {
     AbortReason.ERROR_SHARE: "too many requests fail",
     AbortReason.OVER_LIMIT: "the P99 objective cannot be met any more",
-    AbortReason.IN_FLIGHT_CAP: "the client's limit of requests in flight is reached (gate.load.max_in_flight)",
+    AbortReason.IN_FLIGHT_CAP: (
+        "the client's limit of requests in flight is reached (gate.load.max_in_flight; or of open files: ulimit -n)"
+    ),
     AbortReason.DEADLINE: "the deadline of the whole run has come (gate.deadline_seconds)",
     AbortReason.INTERRUPTED: "stopped by a person",
     AbortReason.SERVER_GONE: "the server takes no connections any more",

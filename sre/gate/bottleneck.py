@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sre.gate.host_signals import ALL_PROCESSES, without_client
 from sre.gate.knee import Knee
 from sre.gate.result import StageResult
 from sre.gate.stages import Calibration, Resource, ResourceUse
@@ -34,6 +35,8 @@ REACHED = {Resource.KV_CACHE: 0.85, Resource.BATCH_SLOTS: 0.9}
 """Mean occupancy from which a limit counts as reached: a full KV cache swings, a whole request at a time."""
 PEAK_REACHED = 0.98
 """The same of the highest KV usage, if requests were preempted, too: reached for moments."""
+CPU_FULL = 0.9
+"""Of the machine, the client among its processes: what is measured is how the two share it."""
 LARGE_BATCH = 64
 """Above it storage is looked at first (F1)."""
 
@@ -154,7 +157,7 @@ def attribute(
     if client:
         return answer(None, False, None, f"the client was the limit, so nothing is said of the server: {client}")
     first, margin = _first(demands, knee_rps, batch)
-    hint = _storage_hint(batch, demands, unseen)
+    hint = _storage_hint(batch, demands, unseen) + _shared_hint(measured, first)
     if knee_rps is None:
         if first is None:
             return answer(None, False, None, f"the knee was not reached, and no resource shows a demand{hint}")
@@ -246,6 +249,9 @@ def _points(measured: Sequence[tuple[StageResult, StageSummary]]) -> Mapping[Res
             ):
                 uses[use.resource] = use
         for resource, use in uses.items():
+            if use.source == ALL_PROCESSES:
+                spent = summary.client_cpu_seconds_per_1000 * summary.sent / 1000
+                use = without_client(use, spent, stage.signals.seconds)
             point = _Point(stage.plan.name, summary.completed_rps, use, peak)
             found.setdefault(resource, []).append(point)
     return found
@@ -331,6 +337,21 @@ def _storage_hint(batch: float, demands: Sequence[Demand], unseen: Sequence[str]
         return f"; the batch of {batch:.0f} is above {LARGE_BATCH}: storage was looked at first"
     why = next((entry for entry in unseen if entry.startswith(Resource.STORAGE.value)), "nobody reads it")
     return f"; the batch of {batch:.0f} is above {LARGE_BATCH}: look at storage first, which was not seen ({why})"
+
+
+def _shared_hint(measured: Sequence[tuple[StageResult, StageSummary]], first: Demand | None) -> str:
+    """Where target and client fill the machine's CPU together, no ceiling of the target alone is at the knee."""
+    full = [
+        (use.utilization, stage.plan.name)
+        for stage, _ in measured
+        if stage.signals is not None
+        for use in stage.signals.uses
+        if use.source == ALL_PROCESSES and use.utilization >= CPU_FULL
+    ]
+    if not full or (first is not None and first.resource is Resource.CPU and first.highest >= CPU_FULL):
+        return ""
+    share, stage = max(full)
+    return f"; with this client the CPU of this machine was {share:.0%} used at {stage}: put the client on another one"
 
 
 def _next(demands: Sequence[Demand], first: Demand, margin: float | None) -> str:

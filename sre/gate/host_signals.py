@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sre.gate.stages import Resource, ResourceUse
 from sre.signals.host import HostCounters
 
+ALL_PROCESSES = "/proc/stat, all processes"
+"""Source of a use of the CPU that is not the target's alone."""
 IDLE_MODES = frozenset({"idle", "iowait"})
 _TOTAL = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
 
@@ -63,6 +65,25 @@ def host_signals(
     return host, uses, unseen
 
 
+def without_client(use: ResourceUse, client_cpu_seconds: float, seconds: float) -> ResourceUse:
+    """
+    The CPU of this machine less what this client took of it in ``seconds``: the load is not part of what is tested.
+
+    Which processes are the target's nobody knows here, so the source says whose the rest is.
+    """
+    rest = f"{ALL_PROCESSES} of this machine"
+    if not use.capacity or seconds <= 0 or client_cpu_seconds <= 0:
+        return replace(use, source=f"{rest}, this client among them: the target's own share is not known")
+    share = min(use.utilization, client_cpu_seconds / seconds / use.capacity)
+    left = use.utilization - share
+    return replace(
+        use,
+        utilization=left,
+        amount=left * use.capacity,
+        source=f"{rest} but this client, whose {share:.0%} is taken out: the target's own share is not known",
+    )
+
+
 def _cpu(
     before: HostRead, after: HostRead, host: dict[str, float], uses: list[ResourceUse], unseen: dict[str, str]
 ) -> None:
@@ -80,9 +101,7 @@ def _cpu(
     for mode in ("iowait", "softirq", "steal"):
         if mode in spent:
             host[f"{mode}_ratio"] = spent[mode] / total
-    uses.append(
-        ResourceUse(Resource.CPU, busy, False, "/proc/stat, all processes", busy * last.cpus, "cores", float(last.cpus))
-    )
+    uses.append(ResourceUse(Resource.CPU, busy, False, ALL_PROCESSES, busy * last.cpus, "cores", float(last.cpus)))
 
 
 def _disks(

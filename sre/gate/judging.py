@@ -89,7 +89,7 @@ def doubt_of_stage(
         return Doubt(
             Reason.CLIENT_LIMITED,
             f"{shed} requests were never sent: the client's limit of requests in flight was reached; "
-            "raise gate.load.max_in_flight, or lower the rate",
+            "raise gate.load.max_in_flight (where open files are too few: ulimit -n), or lower the rate",
         )
     if lag_p99_seconds > policy.client_lag_p99_seconds:
         return Doubt(

@@ -98,7 +98,9 @@ def judge(load: StageLoad, slope: Slope | None = None) -> Saturation:
     if completed + turned_away < LEAST_COMPLETED:
         return Saturation(None, f"only {completed} answers; {LEAST_COMPLETED} are needed to tell")
     if any(record.cause is Cause.SHED_BY_CLIENT for record in load.records) and not _grows(load, slope):
-        return Saturation(None, "the client held requests back; raise gate.load.max_in_flight")
+        return Saturation(
+            None, "the client held requests back; raise gate.load.max_in_flight, or open files: ulimit -n"
+        )
     service = service_seconds(load.records)
     if service is not None and seconds < LEAST_SERVICE_TIMES * service:
         return Saturation(

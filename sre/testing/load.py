@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import dataclasses
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -66,6 +67,7 @@ class FakeLoad:
         client_limited: bool = False,
         max_in_flight: int = 10_000,
         on_look: Callable[[StagePlan, float], None] | None = None,
+        note: str = "",
     ) -> None:
         fixed = script if isinstance(script, Behaviour) else Behaviour()
         self._script = script if callable(script) else lambda _: fixed
@@ -74,6 +76,7 @@ class FakeLoad:
         self._client_limited = client_limited
         self._max_in_flight = max_in_flight
         self._on_look = on_look
+        self._note = note
         self._partial: StageLoad | None = None
         self.plans: list[StagePlan] = []
         """Every stage that was begun, in order."""
@@ -121,7 +124,8 @@ class FakeLoad:
             now = self._clock.monotonic()
             self._partial = _ended(plan, records, started, scheduled_end, now, wall, "interrupted")
             raise
-        return _ended(plan, records, started, scheduled_end, self._clock.monotonic(), wall, aborted)
+        load = _ended(plan, records, started, scheduled_end, self._clock.monotonic(), wall, aborted)
+        return dataclasses.replace(load, notes=(self._note,) if self._note else ())
 
     def partial(self) -> StageLoad | None:
         return self._partial

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from sre.gate.bottleneck import Attribution, attribute
+from sre.gate.host_signals import ALL_PROCESSES
 from sre.gate.knee import Knee
 from sre.gate.result import StageResult
 from sre.gate.stages import Calibration, Resource, ResourceUse, StageKind, StagePlan, StageSignals
@@ -270,3 +271,38 @@ def test_nothing_measured_is_said() -> None:
     assert (answer.binding, answer.confirmed, answer.demands) == (None, False, ())
     answer = attribute([StageResult(plan(100, kind=StageKind.WARM_UP), None, None)], None)
     assert answer.binding is None
+
+
+def shared_cpu(stage: StageResult, clients: float) -> StageResult:
+    """The CPU as /proc/stat tells it, of two cores; ``clients``: share of what is used that this client took."""
+    assert stage.summary is not None
+    assert stage.signals is not None
+    (cpu,) = (use for use in stage.signals.uses if use.resource is Resource.CPU)
+    spent = clients * cpu.utilization * 2 * stage.signals.seconds
+    seen = dataclasses.replace(cpu, source=ALL_PROCESSES, amount=2 * cpu.utilization, unit="cores", capacity=2.0)
+    others = tuple(use for use in stage.signals.uses if use is not cpu)
+    return dataclasses.replace(
+        stage,
+        signals=dataclasses.replace(stage.signals, uses=(seen, *others)),
+        summary=dataclasses.replace(stage.summary, client_cpu_seconds_per_1000=1000 * spent / stage.summary.sent),
+    )
+
+
+def test_cpu_of_all_processes_is_said_to_be_that_less_what_the_client_took() -> None:
+    stages, knee = gate(service(Resource.CPU, 1, others=0.4), seed=1, rates=RATES)
+    whole = attribute([shared_cpu(stage, 0.0) for stage in stages], knee)
+    assert (whole.binding, whole.confirmed) == (Resource.CPU, True)
+    assert "all processes of this machine, this client among them" in whole.detail
+    assert "the target's own share is not known" in whole.detail
+    less = attribute([shared_cpu(stage, 0.02) for stage in stages], knee)
+    assert (less.binding, less.confirmed) == (Resource.CPU, True)
+    assert "all processes of this machine but this client, whose 2% is taken out" in less.detail
+
+
+def test_a_machine_that_client_and_target_fill_together_is_no_bottleneck_of_the_target() -> None:
+    stages, knee = gate(service(Resource.CPU, 1, others=0.4), seed=1, rates=RATES)
+    half = attribute([shared_cpu(stage, 0.5) for stage in stages], knee)
+    assert not half.confirmed
+    assert half.binding is not Resource.CPU
+    assert "with this client the CPU of this machine was" in half.detail
+    assert half.detail.endswith("put the client on another one")

@@ -234,6 +234,15 @@ async def test_a_client_that_is_the_limit_never_passes() -> None:
     assert any("this client is the limit" in sentence for sentence in scene.heard.sentences)
 
 
+async def test_what_the_load_processes_say_is_told_once_and_kept() -> None:
+    said = "a load process may have 64 open files: at most 32 requests in flight instead of 99; raise it with ulimit -n"
+    scene = Scene(settings=gate_settings(load={"stages_qps": [20, 40]}, baseline={"runs": 2}), note=said)
+    ended = await scene.run()
+    assert scene.heard.sentences.count(said) == 1
+    (note,) = ended.result.notes
+    assert note.startswith(f"{said} (first at ")
+
+
 async def test_the_knee_is_found_between_the_steps_once_after_the_last_pass() -> None:
     settings = gate_settings(knee={"enabled": True, "resolution_ratio": 0.1})
     scene = Scene(Behaviour(capacity_rps=57), settings=settings)
