@@ -1,8 +1,9 @@
 """
 The least that a load client on aiohttp (and uvloop) can be.
 
-``python -m tests.benchmarks.bare_aiohttp URL RATE SECONDS`` sends requests at a constant rate, reads each event as JSON, keeps nothing; prints what it cost. No deadlines, no
-classes of outcomes, no schedule: what a real client on aiohttp spends comes on top.
+``python -m tests.benchmarks.bare_aiohttp URL RATE SECONDS`` sends requests at a constant rate, reads each event as
+JSON, keeps nothing, and prints what it cost. No deadlines, no classes of outcomes, no schedule: what a real client on
+aiohttp spends comes on top.
 """
 
 from __future__ import annotations
