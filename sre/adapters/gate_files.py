@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -191,7 +192,7 @@ def write(path: Path, text: str) -> None:
 
 def require_writable(path: Path, option: str, *, makes_folder: bool) -> None:
     """
-    Tell whether ``path`` could be written now; writes nothing. What the disk will hold later nobody knows.
+    Tell whether ``path`` could be written now; leaves nothing. What the disk will hold later nobody knows.
 
     Args:
         option: Where the path was given, for the message.
@@ -201,16 +202,21 @@ def require_writable(path: Path, option: str, *, makes_folder: bool) -> None:
         StateError: It could not.
     """
     if path.exists() and (not makes_folder or not path.is_file()):
-        place, wants = path, os.W_OK
-    else:
-        place, wants = path.absolute().parent, os.W_OK | os.X_OK
-        while makes_folder and not place.exists() and place != place.parent:
-            place = place.parent
-        if not place.is_dir():
-            what = "is no folder" if place.exists() else "there is no such folder"
-            raise StateError(f"{option} {path}: {place}: {what}; {ANOTHER_FILE}")
-    if not os.access(place, wants):
-        raise StateError(f"{option} {path}: {place} cannot be written; correct its permissions, or {ANOTHER_FILE}")
+        if not os.access(path, os.W_OK):
+            raise StateError(f"{option} {path}: cannot be written; correct its permissions, or {ANOTHER_FILE}")
+        return
+    place = path.absolute().parent
+    while makes_folder and not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        what = "is no folder" if place.exists() else "there is no such folder"
+        raise StateError(f"{option} {path}: {place}: {what}; {ANOTHER_FILE}")
+    try:
+        tempfile.TemporaryFile(dir=place).close()  # permissions do not tell: a disk may be read-only
+    except OSError as error:
+        raise StateError(
+            f"{option} {path}: no file can be made in {place}: {error.strerror}; {_remedy(error)}, or {ANOTHER_FILE}"
+        ) from error
 
 
 def _compressed(lines: Iterable[str]) -> Iterator[bytes]:

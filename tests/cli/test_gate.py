@@ -129,6 +129,11 @@ def test_a_wrong_option_is_told_before_anything_is_sent(run_sre: RunSre, options
     ("options", "problem"),
     [
         (("--junit", "file/junit.xml"), "--junit file/junit.xml: {here}/file: is no folder; name another file"),
+        (
+            ("--junit", "/proc/none/j.xml"),
+            "--junit /proc/none/j.xml: no file can be made in /proc: No such file or "
+            "directory; correct its permissions, or name another file",
+        ),
         (("--summary", "none/s.md"), "--summary none/s.md: {here}/none: there is no such folder; name another file"),
     ],
 )
