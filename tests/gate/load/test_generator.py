@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
+from sre.adapters.load import HttpLoad
 from sre.errors import ExitedEarly
 from sre.gate.arrivals import TraceEntry
 from sre.gate.records import Cause, Outcome
@@ -29,6 +31,16 @@ async def hang(exchange: Exchange) -> None:
     await exchange.head()
     await exchange.text()
     await asyncio.sleep(60)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def kept() -> AsyncIterator[tuple[SseStub, HttpLoad]]:
+    """For tests that leave both as they were: to start a process takes as long as a stage."""
+    async with SseStub({"hang": hang}) as stub, generator(stub.url) as load:
+        yield stub, load
+
+
+on_kept = pytest.mark.asyncio(loop_scope="module")
 
 
 def gone(pid: int) -> bool:
@@ -89,16 +101,16 @@ async def test_a_process_that_dies_is_an_error_with_its_name_and_the_next_stage_
         assert {one.cause for one in result.records} == {Cause.OK}
 
 
-async def test_given_up_by_its_watcher_a_stage_keeps_what_it_had() -> None:
+@on_kept
+async def test_given_up_by_its_watcher_a_stage_keeps_what_it_had(kept: tuple[SseStub, HttpLoad]) -> None:
     seen: list[LiveCounts] = []
 
     def watch(counts: LiveCounts) -> str | None:
         seen.append(counts)
         return "too_slow" if counts.over_limit >= 10 else None
 
-    async with SseStub({"hang": hang}) as stub, generator(stub.url) as load:
-        stage = plan(scripted("hang"), rate=50, seconds=20)
-        result = await load.run(stage, watch=watch, ttft_limit_seconds=0.0, drain_seconds=5)
+    stage = plan(scripted("hang"), rate=50, seconds=20)
+    result = await kept[1].run(stage, watch=watch, ttft_limit_seconds=0.0, drain_seconds=5)
     assert result.aborted == "too_slow"
     assert {(one.cause, one.outcome, one.failed) for one in result.records} == {
         (Cause.CANCELLED, Outcome.NEUTRAL, False)
@@ -111,27 +123,29 @@ async def test_given_up_by_its_watcher_a_stage_keeps_what_it_had() -> None:
     assert result.in_flight[-1].in_flight == 0
 
 
-async def test_a_cancelled_stage_hands_back_what_it_had() -> None:
-    async with SseStub({"hang": hang}) as stub, generator(stub.url) as load:
-        kinds = (scripted("hang", 0.5), scripted("default", 0.5))
-        running = asyncio.create_task(load.run(plan(*kinds, seconds=20), watch=unwatched, drain_seconds=5))
-        await stub.first_request()
-        await asyncio.sleep(0.5)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        partial = load.partial()
-        assert partial is not None
-        assert partial.aborted == "cancelled"
-        assert {one.cause for one in partial.records} == {Cause.OK, Cause.CANCELLED}
-        again = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
-        assert again.aborted is None
-        assert load.partial() is None
+@on_kept
+async def test_a_cancelled_stage_hands_back_what_it_had(kept: tuple[SseStub, HttpLoad]) -> None:
+    stub, load = kept
+    stub.forget()
+    kinds = (scripted("hang", 0.5), scripted("default", 0.5))
+    running = asyncio.create_task(load.run(plan(*kinds, seconds=20), watch=unwatched, drain_seconds=5))
+    await stub.first_request()
+    await asyncio.sleep(0.5)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    partial = load.partial()
+    assert partial is not None
+    assert partial.aborted == "cancelled"
+    assert {one.cause for one in partial.records} == {Cause.OK, Cause.CANCELLED}
+    again = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
+    assert again.aborted is None
+    assert load.partial() is None
 
 
-async def test_what_the_drain_did_not_bring_was_not_answered() -> None:
-    async with SseStub({"hang": hang}) as stub:
-        load = await run(stub.url, plan(scripted("hang"), rate=40, seconds=0.2), drain_seconds=0.3)
+@on_kept
+async def test_what_the_drain_did_not_bring_was_not_answered(kept: tuple[SseStub, HttpLoad]) -> None:
+    load = await kept[1].run(plan(scripted("hang"), rate=40, seconds=0.2), watch=unwatched, drain_seconds=0.3)
     assert {one.cause for one in load.records} == {Cause.TIMEOUT}
     assert all(one.failed for one in load.records)
     assert load.stopped_at - load.schedule_ended_at == pytest.approx(0.3, abs=0.25)
@@ -202,7 +216,8 @@ async def test_calibration_measures_this_client() -> None:
     assert "more free cores" in hopeless.reason
 
 
-async def test_answers_whose_tokens_have_no_text_are_told() -> None:
+@on_kept
+async def test_answers_whose_tokens_have_no_text_are_told(kept: tuple[SseStub, HttpLoad]) -> None:
     async def wordless(exchange: Exchange) -> None:
         await exchange.head()
         await exchange.text("")
@@ -211,8 +226,9 @@ async def test_answers_whose_tokens_have_no_text_are_told() -> None:
         await exchange.done()
         await exchange.end()
 
-    async with SseStub({"wordless": wordless}) as stub:
-        load = await run(stub.url, plan(scripted("wordless", 0.5, max_tokens=9), scripted("default", 0.5), seconds=0.3))
+    kept[0].scripts["wordless"] = wordless
+    kinds = (scripted("wordless", 0.5, max_tokens=9), scripted("default", 0.5))
+    load = await kept[1].run(plan(*kinds, seconds=0.3), watch=unwatched, drain_seconds=5)
     silent = [one for one in load.records if one.request_class == "wordless"]
     assert {(one.cause, one.chunks, one.output_tokens) for one in silent} == {(Cause.OK, 0, 9)}
     (note,) = load.notes
