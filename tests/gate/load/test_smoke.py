@@ -66,7 +66,9 @@ async def test_a_model_is_found_and_a_wrong_one_is_named() -> None:
 async def test_nobody_there_names_the_address(free_port: Callable[[], int]) -> None:
     port = free_port()
     async with generator(f"http://user:secret@127.0.0.1:{port}") as load:
-        with pytest.raises(Unreachable, match=rf"http://127\.0\.0\.1:{port}: no connection: Connection refused; start") as caught:
+        with pytest.raises(
+            Unreachable, match=rf"http://127\.0\.0\.1:{port}: no connection: Connection refused; start"
+        ) as caught:
             await load.smoke()
     assert "secret" not in str(caught.value)
 
