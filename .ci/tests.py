@@ -4,9 +4,9 @@ Run all tests in several pytest processes, so that two cores are busy: tests tha
     python .ci/tests.py             all tests
     python .ci/tests.py ARGUMENT…   one pytest with these arguments
 
-Two parts with real processes run at a time. Those with the real vLLM compute for half a minute at each start: they are
-in one queue, to come one after the other; whoever is through with a queue takes from the other. What only computes
-runs beside them at the lowest priority, so that the deadlines of the others are not tried by us.
+Two parts with real processes run at a time. Those with the real vLLM compute on both cores for half a minute at each
+start and come after these, each alone: beside them the deadlines of others are tried. What only computes runs beside
+all of it at the lowest priority.
 
 Parts are told in the order in which they were started, each in one piece, the one whose turn it is as it goes. Exit
 code: 0 if all passed, else that of the first that did not.
@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest")
 REAL = "integration or vllm"
 # In each queue the longest first. A folder that is not named here is in "others", which may grow: it comes first.
-WITH_VLLM = ("tests/monitoring/live", "tests/demo", "tests/contracts")
-WITHOUT_VLLM = ("tests/e2e", "tests/webhook", "tests/notify")
+WITHOUT_VLLM = ("tests/gate", "tests/e2e", "tests/webhook", "tests/notify")
+WITH_VLLM = ("tests/monitoring/live", "tests/demo", "tests/contracts", "tests/vllm")
 POLL_SECONDS = 0.1
 
 
@@ -114,8 +114,8 @@ def run_all() -> int:
     started: list[Part] = []
     teller = Teller()
 
-    def start(*choice: list[Part]) -> Part | None:
-        part = next((queue.pop(0) for queue in choice if queue), None)
+    def start(queue: list[Part]) -> Part | None:
+        part = queue.pop(0) if queue else None
         if part is not None:
             part.start()
             started.append(part)
@@ -123,13 +123,13 @@ def run_all() -> int:
         return part
 
     try:
-        one, other, beside = start(without_vllm), start(with_vllm), start([computing])
+        one, other, beside = start(without_vllm), start(without_vllm), start([computing])
         while one or other or beside:
             time.sleep(POLL_SECONDS)
-            if one and one.ended():
-                one = start(without_vllm, with_vllm)
             if other and other.ended():
-                other = start(with_vllm, without_vllm)
+                other = start(without_vllm)
+            if one is None or one.ended():
+                one = start(without_vllm) or (None if other else start(with_vllm))
             if beside and beside.ended():
                 beside = None
             teller.tell()
