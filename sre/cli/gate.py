@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.groups import PartlyElsewhere
 from sre.errors import SreError
 
 if TYPE_CHECKING:
@@ -28,21 +28,7 @@ _ELSEWHERE = {
 }
 
 
-class _Gate(click.Group):
-    """Group whose other commands live in modules of their own."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, *_ELSEWHERE]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        module, attribute = _ELSEWHERE[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-
-@click.group(cls=_Gate)
+@click.group(cls=PartlyElsewhere, elsewhere=_ELSEWHERE)
 def gate() -> None:
     """Put load on a server before a deploy, and say whether it is good enough."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.groups import PartlyElsewhere
 from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ConfigError, ExitCode
 from sre.printable import printable
@@ -25,21 +25,7 @@ DIMENSIONS = ("resource", "batching", "request", "slo", "toolkit")
 FOLDERS = {"prometheus": "alerts", "operator": "alerts/operator", "alertmanager": "alerts/alertmanager"}
 
 
-class _Rules(click.Group):
-    """Group some of whose commands live in modules of their own."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, *_ELSEWHERE]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        module, attribute = _ELSEWHERE[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-
-@click.group(cls=_Rules)
+@click.group(cls=PartlyElsewhere, elsewhere=_ELSEWHERE)
 def rules() -> None:
     """Generate, list, test, lint and verify alerts and recording rules."""
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from sre.adapters.load.merge import nearest_rank
 from sre.adapters.load.wire import Target
 from sre.errors import ExitedEarly, NotReady, ProcessError
+from sre.gate.percentiles import nearest_rank
 from sre.gate.prompts import PromptScale, scale_by_chars
 from sre.gate.stages import Calibration, LiveCounts, RequestClass, StageKind, StageLoad, StagePlan
 

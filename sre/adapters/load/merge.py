@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from sre.adapters.load.sender import SAMPLE_SECONDS
 from sre.adapters.load.wire import News, record_of
+from sre.gate.percentiles import nearest_rank
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.stages import ClientCost, InFlightSample, LiveCounts, StageLoad, StagePlan
-
-
-def nearest_rank(ascending: Sequence[float], ratio: float) -> float | None:
-    """Return the value at ``ratio`` of values in ascending order, one that did occur; None: no values."""
-    return ascending[max(0, math.ceil(ratio * len(ascending)) - 1)] if ascending else None
 
 
 class Merge:
