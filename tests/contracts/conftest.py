@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,24 +49,3 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def doomed_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineProcess]:
     """An engine of a test's own, to be killed."""
     yield from _engine(request, tmp_path)
-
-
-RACES_WITH_VLLM = frozenset(
-    {
-        "test_abort_requests_ends_with_200_and_finish_reason_abort",
-        "test_pause_abort_lets_new_requests_hang_until_resume",
-        "test_pause_keep_freezes_running_requests",
-    }
-)
-"""Tests whose requests race with the real vLLM: on an idle machine the tiny model is done before the order arrives,
-since its context ends even the longest answer within a second."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, visibly, what does not yet hold still on the real vLLM; SRE_CONTRACT_ALL=1 runs it."""
-    if os.environ.get("SRE_CONTRACT_ALL") == "1":
-        return
-    for item in items:
-        if "[vllm" in item.name and getattr(item, "originalname", item.name) in RACES_WITH_VLLM:
-            reason = "races with the real vLLM, not with the simulated engine; SRE_CONTRACT_ALL=1 runs it"
-            item.add_marker(pytest.mark.skip(reason=reason))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from sre.adapters.processes import proc
 from sre.wiring.demo_stack import DEMO_MARK
 from tests.conftest import WaitUntil
+from tests.support.vllm import python_path
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +56,7 @@ def leaves_nothing(wait_until: WaitUntil) -> Iterator[None]:
     assert demo_folders() <= before
 
 
-def start_demo(log: Path, *argv: str) -> subprocess.Popen[bytes]:
+def start_demo(log: Path, *argv: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     with log.open("wb") as stderr:
         return subprocess.Popen(
             [sys.executable, "-m", "sre", "demo", "-o", "json", *argv],
@@ -63,6 +64,7 @@ def start_demo(log: Path, *argv: str) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
 
 
@@ -77,8 +79,10 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.communicate()
 
 
-def run_whole_demo(log: Path, timeout: float, *argv: str) -> tuple[int, dict[str, object], str]:
-    process = start_demo(log, *argv)
+def run_whole_demo(
+    log: Path, timeout: float, *argv: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, dict[str, object], str]:
+    process = start_demo(log, *argv, environment=environment)
     try:
         out, _ = process.communicate(timeout=timeout)
     finally:
@@ -138,4 +142,6 @@ def test_a_second_ctrl_c_hurries_and_still_leaves_nothing(tmp_path: Path, wait_u
 @pytest.mark.vllm
 @pytest.mark.timeout(600)
 def test_the_real_vllm_tells_the_same_story(tmp_path: Path, vllm_python: str) -> None:
-    assert_story_is_told(*run_whole_demo(tmp_path / "talk.log", 560, "--engine", "vllm", "--python", vllm_python))
+    argv = ("--engine", "vllm", "--python", vllm_python)
+    environment = {"PYTHONPATH": python_path()}
+    assert_story_is_told(*run_whole_demo(tmp_path / "talk.log", 560, *argv, environment=environment))

@@ -12,7 +12,7 @@ import pytest
 
 from sre.adapters.engines import tiny_model as recipe
 from tests.conftest import unused_port
-from tests.support.engines import REPOSITORY, EngineProcess, group_members, start, wait_ready
+from tests.support.engines import REPOSITORY, EngineProcess, start, wait_ready
 
 READY_SECONDS = 240.0
 """About 30 s on a quiet machine with two cores, most of it imports; several times that on a busy one."""
@@ -24,6 +24,11 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "VLLM_SERVER_DEV_MODE": "1",
 }
+
+
+def python_path(further: str = "") -> str:
+    """PYTHONPATH of a vLLM under test: lets its processes wait without keeping others from running."""
+    return os.pathsep.join(filter(None, (str(Path(__file__).parent / "vllm_site"), further)))
 
 
 @pytest.fixture(scope="session")
@@ -53,23 +58,12 @@ def running_vllm(
     """vLLM, ready; its whole group is gone afterwards."""
     port = unused_port()
     argv = vllm_argv(python, model, port, *options)
-    engine = start(argv, port, "tiny", log, environment={**ENVIRONMENT, **(environment or {})})
+    given = dict(environment or {})
+    given["PYTHONPATH"] = python_path(given.get("PYTHONPATH", ""))
+    engine = start(argv, port, "tiny", log, environment=ENVIRONMENT | given)
     engine.is_vllm = True
     try:
         wait_ready(engine, READY_SECONDS)
-        _favour_api_server(engine)
         yield engine
     finally:
         engine.kill()
-
-
-def _favour_api_server(engine: EngineProcess) -> None:
-    """
-    Let the API server go first where the CPU is short.
-
-    The tiny model makes 1,000 tokens/s. On two busy cores the core would be through with an answer before the API
-    server has sent its first token, and a test could not break into it.
-    """
-    for pid in group_members(engine.process.pid):
-        if pid != engine.process.pid:
-            os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid) + 4)

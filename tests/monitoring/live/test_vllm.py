@@ -12,7 +12,7 @@ from tests.monitoring.live.delay import HUNG
 from tests.monitoring.live.hang import hang
 from tests.monitoring.live.story import Story
 from tests.monitoring.live.world import short_folder, unhealthy, watched
-from tests.support.vllm import MAX_MODEL_LEN, READY_SECONDS
+from tests.support.vllm import MAX_MODEL_LEN, READY_SECONDS, python_path
 
 pytestmark = [pytest.mark.integration, pytest.mark.vllm, pytest.mark.timeout(480)]
 
@@ -26,7 +26,7 @@ def engine(python: str, model: Path) -> dict[str, Any]:
     return {
         "name": "vllm-0", "kind": "vllm", "build": "cpu", "python": python, "model": str(model),
         "served_model_name": "tiny", "ready_timeout_seconds": READY_SECONDS, "stop_timeout_seconds": 3,
-        "drain_timeout_seconds": 1,
+        "drain_timeout_seconds": 1, "env": {"PYTHONPATH": python_path()},
         "args": ["--enforce-eager", "--dtype", "float32", "--max-model-len", str(MAX_MODEL_LEN)],
     }  # fmt: skip
 
