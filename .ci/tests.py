@@ -4,9 +4,8 @@ Run all tests in several pytest processes, so that two cores are busy: tests tha
     python .ci/tests.py             all tests
     python .ci/tests.py ARGUMENT…   one pytest with these arguments
 
-Two parts with real processes run at a time. Those with the real vLLM compute on both cores for half a minute at each
-start and come after these, each alone: beside them the deadlines of others are tried. What only computes runs beside
-all of it at the lowest priority.
+Two parts with real processes run at a time; the last, in which whole stacks are scraped every second, alone. What only
+computes runs beside all of it at the lowest priority.
 
 Parts are told in the order in which they were started, each in one piece, the one whose turn it is as it goes. Exit
 code: 0 if all passed, else that of the first that did not.
@@ -28,8 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest")
 REAL = "integration or vllm"
 # In each queue the longest first. A folder that is not named here is in "others", which may grow: it comes first.
-WITHOUT_VLLM = ("tests/gate", "tests/e2e", "tests/webhook", "tests/notify")
-WITH_VLLM = ("tests/monitoring/live", "tests/demo", "tests/contracts", "tests/vllm")
+IN_PAIRS = (
+    "tests/e2e", "tests/demo", "tests/contracts", "tests/gate", "tests/notify", "tests/vllm", "tests/webhook",
+)  # fmt: skip
+ALONE = ("tests/monitoring/live",)
 POLL_SECONDS = 0.1
 
 
@@ -69,12 +70,12 @@ class Part:
 
 
 def parts() -> tuple[list[Part], list[Part], Part]:
-    """Without vLLM; with vLLM; what computes. Together they are all tests, each once."""
-    named = (*WITHOUT_VLLM, *WITH_VLLM)
+    """In pairs; alone; what computes. Together they are all tests, each once."""
+    named = (*IN_PAIRS, *ALONE)
     real = {folder: Part(folder, (folder, "-m", REAL)) for folder in named}
     others = Part("others", ("-m", REAL, *(f"--ignore={folder}" for folder in named)))
     computing = Part("computing", ("-m", f"not ({REAL})"), niceness=19)
-    return [others, *(real[folder] for folder in WITHOUT_VLLM)], [real[folder] for folder in WITH_VLLM], computing
+    return [others, *(real[folder] for folder in IN_PAIRS)], [real[folder] for folder in ALONE], computing
 
 
 class Teller:
@@ -110,7 +111,7 @@ class Teller:
 
 
 def run_all() -> int:
-    without_vllm, with_vllm, computing = parts()
+    in_pairs, alone, computing = parts()
     started: list[Part] = []
     teller = Teller()
 
@@ -123,13 +124,13 @@ def run_all() -> int:
         return part
 
     try:
-        one, other, beside = start(without_vllm), start(without_vllm), start([computing])
+        one, other, beside = start(in_pairs), start(in_pairs), start([computing])
         while one or other or beside:
             time.sleep(POLL_SECONDS)
             if other and other.ended():
-                other = start(without_vllm)
+                other = start(in_pairs)
             if one is None or one.ended():
-                one = start(without_vllm) or (None if other else start(with_vllm))
+                one = start(in_pairs) or (None if other else start(alone))
             if beside and beside.ended():
                 beside = None
             teller.tell()

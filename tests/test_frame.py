@@ -155,7 +155,7 @@ def test_wrong_usage_says_what_is_right(project: Path) -> None:
 # --- .ci/tests.py --------------------------------------------------------------------------------------------------
 
 TESTS_PY = ROOT / ".ci" / "tests.py"
-FOLDERS = [str(folder) for name in ("WITH_VLLM", "WITHOUT_VLLM") for folder in runpy.run_path(str(TESTS_PY))[name]]
+FOLDERS = [str(folder) for name in ("IN_PAIRS", "ALONE") for folder in runpy.run_path(str(TESTS_PY))[name]]
 SUITE = """
 import os, pytest
 
