@@ -317,31 +317,6 @@ def test_of_an_incident_that_is_over_the_fallback_hears_with_its_end(store: Guar
     assert [(r.message.event, r.opened is not None) for r in send(store, channel="sms")] == [("resolve", True)]
 
 
-def test_the_end_goes_where_the_beginning_went(store: GuardStore) -> None:
-    """An on-call number that wants pages only is not called for the end of a ticket."""
-    both = [post(channel, incident="i", event="resolve") for channel in ("mail", "sms")]
-    store.commit(state=None, outbox=[post("mail", incident="i")])
-    send(store)
-    store.commit(state=None, outbox=both)
-    assert [r.message.event for r in send(store)] == ["resolve"]
-    assert send(store, channel="sms") == []
-
-
-@pytest.mark.parametrize("begins", ["escalate", "open"])
-def test_who_was_told_later_or_only_of_the_worse_hears_the_end(store: GuardStore, begins: str) -> None:
-    store.commit(state=None, outbox=[post("mail", incident="i")])
-    store.commit(state=None, outbox=[post("sms", incident="i", event=begins)])
-    send(store, channel="sms")
-    store.commit(state=None, outbox=[post(c, incident="i", event="resolve") for c in ("mail", "sms")])
-    assert [r.message.event for r in send(store, channel="sms")] == ["resolve"]
-
-
-def test_where_the_beginning_is_forgotten_everybody_hears_the_end(store: GuardStore) -> None:
-    store.commit(state=None, told=[message("i")])
-    store.commit(state=None, outbox=[post(c, incident="i", event="resolve") for c in ("mail", "sms")])
-    assert [r.message.event for r in send(store, channel="sms")] == ["resolve"]
-
-
 def test_when_a_channel_is_down_what_waits_for_it_goes_to_the_fallback_too(store: GuardStore) -> None:
     store.commit(state=None, outbox=[post(incident=f"i{n}") for n in range(5)] + [post(incident="h", hold=9)])
     row = take(store)

@@ -11,10 +11,10 @@ from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
 from sre.adapters.store import ends
 from sre.adapters.store.moment import Now
-from sre.adapters.store.outbox import enqueue, fold
+from sre.adapters.store.outbox import OF_THE_INCIDENT, enqueue, fold
 from sre.adapters.store.rows import select
 from sre.notify.digest import digest_over_message
-from sre.notify.envelope import message_to_json
+from sre.notify.envelope import message_from_text, message_to_json
 
 LONGEST_REASON = 200
 """Characters of it that the fallback's message repeats."""
@@ -53,8 +53,25 @@ def fall_back(connection: sqlite3.Connection, row_id: int, channel: str, reason:
     if queued:
         if row.message.event == "digest" and ends.is_over(connection, name):
             enqueue(connection, [OutboxMessage(digest_over_message(row.message, now.wall), channel)], now)
+        elif row.message.event not in OF_THE_INCIDENT:
+            enqueue(connection, _end_of(connection, name, channel), now)
         fold(connection, name, now)
     return bool(queued)
+
+
+def _end_of(connection: sqlite3.Connection, incident_id: str, channel: str) -> list[OutboxMessage]:
+    """The end of an incident for ``channel``, if others were told of it already."""
+    found = connection.execute(
+        "SELECT payload, severity, created_wall FROM outbox WHERE incident_id = ? AND event = 'resolve' LIMIT 1",
+        (incident_id,),
+    ).fetchone()
+    if found is None:
+        return []
+    payload, severity, wall = found
+    message = message_from_text(
+        payload, incident_id=incident_id, severity=severity, at_wall=float(wall), event="resolve"
+    )
+    return [OutboxMessage(message, channel)]
 
 
 def waiting(connection: sqlite3.Connection, channel: str, now: Now) -> list[int]:

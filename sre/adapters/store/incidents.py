@@ -67,6 +67,17 @@ def severity_of(connection: sqlite3.Connection, incident_id: str) -> str | None:
     return None if found is None else str(found[0])
 
 
+def want(connection: sqlite3.Connection, incident_id: str) -> None:
+    """Some channel is to be told that this incident began. Inside a transaction."""
+    connection.execute("UPDATE incident SET wanted = 1 WHERE id = ? AND wanted = 0", (incident_id,))
+
+
+def unwanted(connection: sqlite3.Connection, incident_id: str) -> bool:
+    """Whether no channel was ever to be told that this incident began; False also where that is not known."""
+    found = connection.execute("SELECT wanted FROM incident WHERE id = ?", (incident_id,)).fetchone()
+    return found is not None and not found[0]
+
+
 def due(connection: sqlite3.Connection, now: Now, escalation: Escalation, *, limit: int) -> list[IncidentRow]:
     """Return incidents whose next level is told now, those that wait longest for it first, at most ``limit``."""
     found: list[IncidentRow] = []

@@ -78,6 +78,13 @@ def _from_1(connection: sqlite3.Connection, clock: Clock, boot_id: str) -> None:
     )
 
 
+def _from_2(connection: sqlite3.Connection, clock: Clock, boot_id: str) -> None:
+    """Whether any channel wanted an incident. Of those that are there it is not known: all are told of their ends."""
+    if "wanted" not in {row[1] for row in connection.execute("PRAGMA table_info(incident)")}:
+        connection.execute("ALTER TABLE incident ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0")
+    connection.execute("UPDATE incident SET wanted = 1")
+
+
 def _severity(payload: str) -> str:
     try:
         return str(json.loads(payload)["severity"])
@@ -85,5 +92,8 @@ def _severity(payload: str) -> str:
         return "page"  # damaged: not to be slept over
 
 
-STEPS: Mapping[int, Callable[[sqlite3.Connection, Clock, str], None]] = {1: _from_1}
-"""Version → the step to the next one. A table that is new in version 2 is made in ``_from_1``."""
+STEPS: Mapping[int, Callable[[sqlite3.Connection, Clock, str], None]] = {1: _from_1, 2: _from_2}
+"""
+Version → the step to the next one. A table that is new in version 2 is made in ``_from_1``, as it is now: a later step
+may find its own work done.
+"""

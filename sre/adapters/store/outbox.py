@@ -28,6 +28,9 @@ FINISHED_KEPT = 50_000
 LONGEST_ERROR = 2_000
 """Characters kept of what a provider said."""
 
+MAY_ARRIVE = "NOT (state = 'superseded' AND begun_boot IS NULL)"
+"""Rows that a channel has got, or may get: not those that nobody needed before their first try."""
+
 OF_THE_INCIDENT = ("resolve", "acknowledge")
 """Events whose own severity is "info": how urgent they are is a matter of their incident."""
 
@@ -37,17 +40,17 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
     Add ``messages`` that are not there yet; inside a transaction, and after ``incidents.record``.
 
     Of two messages that are the same (incident, event, channel, level) the first counts; if it is new and the second
-    one is more urgent, it becomes the second. The end of an incident goes where its beginning went.
+    one is more urgent, it becomes the second. The end of an incident goes where its beginning went, or is to go.
     """
     for item in messages:
         message, severity, own_end = item.message, item.message.severity, 0
         if message.event in OF_THE_INCIDENT:
             begun, digest, known = connection.execute(
                 f"SELECT max(begun_boot IS NOT NULL), max(digest_id), min(rank) FROM outbox WHERE incident_id = ?"
-                f" AND channel = ? AND {ends.BEGINS}",
+                f" AND channel = ? AND {ends.BEGINS} AND {MAY_ARRIVE}",
                 (message.incident_id, item.channel),
             ).fetchone()
-            if known is None and _began_elsewhere(connection, message.incident_id):
+            if known is None and _concerns_others(connection, message.incident_id):
                 continue  # who was not to hear of the beginning does not hear of the end
             # Whatever began there under the incident's own id, and may have arrived, ends under it.
             own_end = int(bool(begun))
@@ -57,6 +60,8 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
                 continue
             worst = severity if known is None else NAMES[known]
             severity = incidents.severity_of(connection, message.incident_id) or worst
+        else:
+            incidents.want(connection, message.incident_id)
         connection.execute(
             "INSERT INTO outbox (incident_id, event, channel, level, payload, severity, rank, state, own_end,"
             " boot_id, due_at, created_wall, created_at, created_boot) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -86,8 +91,13 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
         fold(connection, incident_id, now)
 
 
-def _began_elsewhere(connection: sqlite3.Connection, incident_id: str) -> bool:
-    """Whether any channel was to be told that this incident began; False also where that is forgotten."""
+def _concerns_others(connection: sqlite3.Connection, incident_id: str) -> bool:
+    """
+    Whether it is known who was to be told that this incident began: some channels, or none. False where that is
+    forgotten.
+    """
+    if incidents.unwanted(connection, incident_id):
+        return True
     found = connection.execute(
         f"SELECT 1 FROM outbox WHERE incident_id = ? AND {ends.BEGINS} LIMIT 1", (incident_id,)
     ).fetchone()
@@ -202,7 +212,13 @@ def finish(
         ).rowcount
     )
     if not done and state is not OutboxState.DEAD:
-        # It was sent without a lease, and its incident ended meanwhile: what it may have opened is ended by itself.
+        # It was sent without a lease, and nobody needed it any more meanwhile. It may have arrived all the same: its
+        # end goes there, too, and if that waits already, by itself.
+        connection.execute(
+            "UPDATE outbox SET begun_at = ?, begun_boot = ? WHERE id = ? AND state = 'superseded'"
+            " AND begun_boot IS NULL",
+            (now.monotonic, now.boot_id, row_id),
+        )
         connection.execute(
             "UPDATE outbox SET own_end = 1 WHERE event = 'resolve' AND begun_boot IS NULL"
             " AND state IN ('held', 'pending') AND (incident_id, channel) IN"

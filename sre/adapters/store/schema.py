@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sre.errors import StateError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 OLDEST_VERSION = 1
 """The oldest that ``migrate`` brings up to date."""
 APPLICATION_ID = 0x53524547  # "SREG": in the file's header, so that a foreign SQLite file is known as one
@@ -74,7 +74,8 @@ CREATE INDEX outbox_fallback ON outbox (fallback_of) WHERE fallback_of IS NOT NU
 CREATE TABLE incident (
   id TEXT PRIMARY KEY, severity TEXT NOT NULL, rank INTEGER NOT NULL, payload TEXT NOT NULL, opened_wall REAL NOT NULL,
   resolved_wall REAL, acked_wall REAL, acked_by TEXT, ack_note TEXT, level INTEGER NOT NULL DEFAULT 0,
-  step_at REAL NOT NULL, step_boot TEXT NOT NULL, step_wall REAL NOT NULL) WITHOUT ROWID;
+  wanted INTEGER NOT NULL DEFAULT 0, step_at REAL NOT NULL, step_boot TEXT NOT NULL, step_wall REAL NOT NULL)
+  WITHOUT ROWID;
 CREATE INDEX incident_unanswered ON incident (rank, level, step_at) WHERE resolved_wall IS NULL AND acked_wall IS NULL;
 CREATE INDEX incident_opened ON incident (opened_wall);
 """,
@@ -86,7 +87,8 @@ CREATE INDEX incident_opened ON incident (opened_wall);
 # created_wall is when it was queued. begun_*: its first try; without it the message is new, and counts against the
 # limit of its channel when it is begun. slot: it went out as a digest, or in the place of one. own_end: it ends what
 # the channel was told by itself, and counts against no limit. open_left: incidents told in this digest that are open.
-# incident.step_*: when it began, or when its last level was told.
+# incident.step_*: when it began, or when its last level was told. wanted: some channel was to be told that it began; if
+# none was, none is told of its end.
 
 Trace = Callable[[str], None]
 
