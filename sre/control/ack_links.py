@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sre.actions.records import Acknowledgement, AckOutcome
 from sre.clock import Clock
 from sre.control.acknowledgements import Acknowledgements
 from sre.notify.ack_token import TokenVerdict, verify_ack_token
 
 LONGEST_ID = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What somebody who used a link is shown."""
+
+    heading: str
+    sentence: str
+    known: bool = True
+    """Whether there is such an incident here."""
 
 
 class AckLinks:
@@ -30,19 +42,19 @@ class AckLinks:
             return f"This link is too old. On the machine: sre incident ack {incident_id}"
         return None if verdict is TokenVerdict.GOOD else "This is no link of ours."
 
-    async def acknowledge(self, incident_id: str, token: str, by: str) -> str:
-        """Return in a sentence what became of it. Raises StateError when it cannot be written now."""
+    async def acknowledge(self, incident_id: str, token: str, by: str) -> Said:
+        """Return what became of it. Raises StateError when it cannot be written now."""
         found = await self._acknowledge(incident_id, by, "", via="link")
         return _said(incident_id, found)
 
 
-def _said(incident_id: str, found: Acknowledgement) -> str:
+def _said(incident_id: str, found: Acknowledgement) -> Said:
     match found.outcome:
         case AckOutcome.ACKNOWLEDGED:
-            return f"{incident_id} is acknowledged by {found.by}; nobody else is called."
+            return Said("Acknowledged", f"{incident_id} is acknowledged by {found.by}; nobody else is called.")
         case AckOutcome.ALREADY:
-            return f"{incident_id} was acknowledged by {found.by or 'somebody'} already."
+            return Said("Acknowledged already", f"{incident_id} was acknowledged by {found.by or 'somebody'} already.")
         case AckOutcome.RESOLVED:
-            return f"{incident_id} is over already."
+            return Said("Over already", f"{incident_id} is over already.")
         case AckOutcome.UNKNOWN:
-            return f"{incident_id} is not known here."
+            return Said("Not acknowledged", f"{incident_id} is not known here; was the state folder replaced?", False)

@@ -88,6 +88,21 @@ class Intake(Protocol):
         ...
 
 
+class AckAnswer(Protocol):
+    """What somebody who used a link is shown."""
+
+    @property
+    def heading(self) -> str: ...
+
+    @property
+    def sentence(self) -> str: ...
+
+    @property
+    def known(self) -> bool:
+        """Whether there is such an incident here."""
+        ...
+
+
 class Acknowledger(Protocol):
     """Checks a signed link and acknowledges an incident."""
 
@@ -95,8 +110,8 @@ class Acknowledger(Protocol):
         """Why the link opens nothing; None when it is good."""
         ...
 
-    async def acknowledge(self, incident_id: str, token: str, by: str) -> str:
-        """Return in a sentence what became of it. Raises StateError when it cannot be written now."""
+    async def acknowledge(self, incident_id: str, token: str, by: str) -> AckAnswer:
+        """Return what became of it. Raises StateError when it cannot be written now."""
         ...
 
 
@@ -358,7 +373,7 @@ class AlertWebhook:
             said = await self._acknowledger.acknowledge(identifier, token, fields.get("by", "").strip()[:80] or "link")
         except StateError as error:
             return _page(503, "Not acknowledged", f"<p>{html.escape(str(error))}. Try again in a moment.</p>")
-        return _page(200, "Acknowledged", f"<p>{html.escape(said)}</p>")
+        return _page(200 if said.known else 404, said.heading, f"<p>{html.escape(said.sentence)}</p>")
 
 
 class _TooLarge(Exception):

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from sre.adapters.clock import SystemClock
 from sre.cli.app import App
 from sre.cli.webhook import webhook as command
-from sre.control.ack_links import AckLinks
+from sre.control.ack_links import AckLinks, Said
 from sre.control.acknowledgements import Acknowledgements
 from sre.errors import ConfigError
 from sre.notify.ack_token import ack_token
@@ -195,7 +195,7 @@ async def held(tmp_path: Path) -> object:
             assert self.links is not None
             return self.links.check(incident_id, token)
 
-        async def acknowledge(self, incident_id: str, token: str, by: str) -> str:
+        async def acknowledge(self, incident_id: str, token: str, by: str) -> Said:
             assert self.links is not None
             return await self.links.acknowledge(incident_id, token, by)
 
@@ -220,6 +220,23 @@ async def test_looking_at_a_link_changes_nothing_and_the_button_acknowledges(hel
     assert held.acknowledged() == "ann <b>"
     assert "already" in (await held.ask("POST", {}, {**fields, "by": "bob"}))[1]
     assert held.acknowledged() == "ann <b>"
+
+
+@pytest.mark.integration
+async def test_the_page_says_what_became_of_it_and_never_acknowledged_of_what_is_not(held: Held) -> None:
+    status, page = await held.ask("POST", {}, {**held.query(), "by": "ann\r\ninc-1  open \u202e"})
+    assert (status, "<h1>Acknowledged</h1>" in page) == (200, True)
+    assert held.acknowledged() == "ann inc-1 open ?", "one line: lists show it beside lines of ours"
+    page = (await held.ask("POST", {}, {**held.query(), "by": "bob"}))[1]
+    assert "<h1>Acknowledged already</h1>" in page
+    gone = "inc-20270115-080000-0009"
+    token = ack_token(gone, SystemClock().wall() + 60, SECRET)
+    status, page = await held.ask("POST", {}, {**held.query(token, gone), "by": "bob"})
+    assert status == 404
+    assert "<h1>Not acknowledged</h1>" in page
+    await held.webhook.post(body(one(node="n1", status="resolved")))
+    page = (await held.ask("POST", {}, {**held.query(), "by": "bob"}))[1]
+    assert "<h1>Over already</h1>" in page
 
 
 @pytest.mark.integration

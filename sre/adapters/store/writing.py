@@ -18,6 +18,7 @@ from sre.adapters.store import outbox as outbox_table
 from sre.adapters.store.reader import StoreReader
 from sre.errors import StateError
 from sre.notify.escalation import acknowledge_message
+from sre.printable import one_line
 
 ACKNOWLEDGED_AT_ONCE = 200
 """Incidents of a digest in one transaction."""
@@ -91,9 +92,11 @@ class Writing(StoreReader):
         called. The first acknowledgement stays; a repeated one changes nothing.
 
         Args:
+            by: As people write it; kept on one line, as lists show it beside lines of ours. So is ``note``.
             via: command | link; for the journal.
             tell: Channels that are told so, if they were told of the incident.
         """
+        by, note = one_line(by)[: incident_table.LONGEST_NAME], one_line(note)[: incident_table.LONGEST_NOTE]
         with self._reading() as connection:
             names = outbox_table.incidents_of_digest(connection, incident_id) or (incident_id,)
         done: list[str] = []
