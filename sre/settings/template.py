@@ -9,7 +9,7 @@ EngineKind = Literal["sim", "vllm", "external"]
 _HEAD = """\
 # sre.yaml: what `sre up` runs and when the guard acts. Every setting has a default; what is commented out shows it.
 # Check this file with `sre config validate`; see what is in force with `sre config show`.
-# Secrets are never written here: write env:NAME or file:/path.
+# Secrets are never written here: write env:NAME or file:/path. Relative paths begin at the folder of this file.
 
 stack:
   name: default                   # state, logs and incidents: ~/.local/state/sre/NAME
@@ -153,7 +153,7 @@ gate:                             # what `sre gate run` sends, and what must hol
   # objectives:                   # writing this key replaces the default; failures count as infinitely slow
   #   - {failed_ratio: 0.01}      # e.g. {stage: 100qps, ttft_p99_seconds: 1.0, throughput_ratio: 0.97}
   # baseline:
-  #   folder: gate-baselines      # relative to this file; meant to be committed
+  #   folder: gate-baselines      # meant to be committed
   #   name: default
   #   runs: 5                     # passes over the stages; fewer than five show nothing
   #   cells:                      # what is compared; each further cell costs power

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sre.settings.base import SecretRef, Settings
+from sre.settings.base import FilePath, SecretRef, Settings
 from sre.settings.label_expression import ExpressionError, LabelExpression
 from sre.settings.notify import Severity
 from sre.settings.stack import Name, Port, Positive
@@ -131,9 +131,9 @@ class WebhookSettings(Settings):
     """
     basic_user: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     basic_password: SecretRef | None = None
-    tls_certificate: str | None = None
+    tls_certificate: FilePath | None = None
     """File with the certificate chain (PEM); null: plain HTTP. Renewed files are taken within a minute."""
-    tls_key: str | None = None
+    tls_key: FilePath | None = None
     max_body_bytes: Annotated[int, Field(ge=65_536, le=67_108_864)] = 4 * 1024 * 1024
     """A larger notification can never be stored and is refused for good: about 3,000 alerts fit into 4 MiB."""
     max_connections: Annotated[int, Field(ge=4, le=4096)] = 64

@@ -62,7 +62,7 @@ def results(paths: StatePaths, folder: Path | None = None) -> GateFiles:
 
 
 def baselines_folder(settings: GateSettings, config: Path | None) -> Path:
-    """Folder of the baselines: relative to sre.yaml, where there is one."""
+    """Folder of the baselines, from the folder of sre.yaml, where there is one."""
     base = config.parent if config is not None else Path()
     return base / Path(settings.baseline.folder).expanduser()
 

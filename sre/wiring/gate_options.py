@@ -74,8 +74,7 @@ def asked_for(
     trace: Trace | None = None
     entries: Sequence[TraceEntry] = ()
     if settings.load.trace_file is not None:
-        base = config.parent if config is not None and options.get("trace") is None else Path()
-        trace, entries = read_trace(base / Path(settings.load.trace_file).expanduser())
+        trace, entries = read_trace(Path(settings.load.trace_file).expanduser())
     problems = list(_unknown_stages(settings, trace))
     if problems:
         raise ConfigError(problems)

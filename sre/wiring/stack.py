@@ -62,16 +62,17 @@ def process_specs(root: Root, stack: StackSettings, paths: StatePaths, call: Inv
         BinaryNotFound: There is no Envoy.
     """
     specs = [gateway_spec(stack, paths)]
-    specs += [engine_spec(engine, paths) for engine in stack.engines]
+    folder = None if call.config is None else call.config.parent
+    specs += [engine_spec(engine, paths, folder) for engine in stack.engines]
     if call.with_guard:
         specs.append(guard_spec(root, stack, paths, call))
     return specs
 
 
-def engine_spec(engine: EngineSettings, paths: StatePaths) -> ProcessSpec:
-    """Return the process of one engine."""
+def engine_spec(engine: EngineSettings, paths: StatePaths, folder: Path | None) -> ProcessSpec:
+    """Return the process of one engine; ``folder`` is that of sre.yaml."""
     if engine.kind == "vllm":
-        return vllm.process(engine, paths, os.environ)
+        return vllm.process(engine, paths, os.environ, folder)
     if engine.kind == "sim":
         return simulated.process(engine, paths)
     return external.process(engine)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -41,10 +42,9 @@ def interpreter(engine: EngineSettings) -> str:
 
 
 def model_folder(engine: EngineSettings) -> Path | None:
-    """The model's folder (or file) as an absolute path, if ``model`` names one; None for a name in a model hub."""
-    path = Path(engine.model).expanduser()
+    """The model's folder (or file) as an absolute path, if ``model`` is a path; None for a name in a model hub."""
     is_path = engine.model.startswith(("/", "./", "../", "~")) or engine.model in {".", ".."}
-    return path.absolute() if is_path or path.exists() else None
+    return Path(engine.model).expanduser().absolute() if is_path else None
 
 
 def problems(engine: EngineSettings) -> list[str]:
@@ -101,14 +101,27 @@ def look(python: str) -> Mapping[str, bool] | str:
     return answer
 
 
-def process(engine: EngineSettings, paths: StatePaths, environ: Mapping[str, str]) -> ProcessSpec:
-    """Return the process of ``engine``, which has its port."""
-    folder = model_folder(engine)
-    if folder is not None:
+def process(
+    engine: EngineSettings, paths: StatePaths, environ: Mapping[str, str], folder: Path | None = None
+) -> ProcessSpec:
+    """
+    Return the process of ``engine``, which has its port.
+
+    Args:
+        folder: Of sre.yaml: vLLM runs there, so that paths in ``args`` begin there, too; None: there is no file.
+    """
+    model = model_folder(engine)
+    if model is not None:
         # The name clients use stays what sre.yaml says, the folder must not depend on the working folder.
-        engine = engine.model_copy(update={"model": str(folder), "served_model_name": engine.served_name})
-    command = vllm_command(
-        engine, python=interpreter(engine), model_is_folder=folder is not None, hook=_hook(engine, paths, environ)
+        engine = engine.model_copy(update={"model": str(model), "served_model_name": engine.served_name})
+    command = replace(
+        vllm_command(
+            engine,
+            python=interpreter(engine),
+            model_is_folder=model is not None,
+            hook=_hook(engine, paths, environ),
+        ),
+        cwd=None if folder is None else str(folder),
     )
     return ProcessSpec(
         name=engine.name,

@@ -15,7 +15,7 @@ from sre.settings.notify import ChannelSettings, NotifySettings, TemplateSetting
 
 def load_templates(settings: NotifySettings) -> ChannelTemplates:
     """
-    Return every channel's own forms. A file is looked for from the working folder, as secret files are.
+    Return every channel's own forms.
 
     Raises:
         ConfigError: With one sentence per problem: the place in the file, and what to write instead.
