@@ -123,6 +123,10 @@ class AlertDuties:
         """Do what is due. Never raises but CancelledError: what could not be done is tried in the next turn."""
         if self._writer.book is None:
             return
+        if self._writer.unsure:
+            # A transaction that took too long may be on disk, and nobody was told what it wrote.
+            self._writer.unsure = False
+            self._trips_wait = self._files_wait = True
         for duty in (self._probe, self._trip, self._listen, self._tell, self._look, self._catch_up, self._file):
             try:
                 await duty()

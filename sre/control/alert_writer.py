@@ -45,6 +45,8 @@ class AlertWriter:
         self.book, self._clock, self._committed, self._failed = book, clock, committed, failed
         self._calls = BlockingCalls("alerts: guard state", seconds=seconds)
         self._logged: tuple[str, float] | None = None
+        self.unsure = False
+        """A call failed since this was last set back. One that was given up for being slow may have been written."""
         self.problem: str | None = problem or None
         """Why nothing can be written now; None while it can, or while nothing was tried."""
 
@@ -88,6 +90,7 @@ class AlertWriter:
         """Something could not be written or read."""
         if isinstance(error, DecisionFailed):
             return  # logged where it happened
+        self.unsure = True
         sentence, now = str(error), self._clock.monotonic()
         if self._logged is None or self._logged[0] != sentence or now - self._logged[1] >= LOG_AGAIN_SECONDS:
             self._logged = sentence, now
