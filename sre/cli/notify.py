@@ -202,7 +202,7 @@ def _one_or_all_dead(command: Callable[..., int]) -> Callable[..., int]:
 def retry(app: App, message_id: int | None, all_dead: bool, channel: str | None, dry_run: bool) -> int:
     """
     Send a waiting or dead message now, with all its tries again; quiet hours and storms do not hold it. Exit 3 if
-    there is no such message, or if it is finished or under way.
+    there is no such message, if it is finished or under way, or if its channel is not in sre.yaml.
     """
     return _change(app, message_id, "retry", all_dead=all_dead, channel=channel, dry_run=dry_run)
 
@@ -217,6 +217,11 @@ def drop(app: App, message_id: int | None, all_dead: bool, channel: str | None, 
     """
     return _change(app, message_id, "drop", all_dead=all_dead, channel=channel, dry_run=dry_run)
 
+
+UNCONFIGURED = (
+    "is not in sre.yaml, so nobody would send it; put the channel back and restart the guard, or give up with"
+    " sre notify outbox drop"
+)
 
 DONE = {"retry": "sent as soon as the guard runs", "drop": "given up"}
 
@@ -234,12 +239,10 @@ def _change(app: App, message_id: int | None, verb: str, *, all_dead: bool, chan
     changeable = (OutboxState.HELD, OutboxState.PENDING, OutboxState.DEAD)
     with _desk(app) as desk:
         if message_id is None:
-            dead = sum(load.dead for load in desk.outbox_load() if channel in (None, load.channel))
-            if not dry_run:
-                dead = desk.retry_dead(channel) if verb == "retry" else desk.drop_dead(channel)
-            app.note(f"{dead} dead messages {'could be changed: ' + verb if dry_run else f'are {DONE[verb]}'}")
-            return ExitCode.OK
+            return _change_dead(app, desk, verb, channel, dry_run=dry_run)
         row = desk.outbox_row(message_id)
+        if row is not None and verb == "retry" and row.state in changeable and row.channel not in _names(app):
+            raise Refused(f"outbox: message {message_id}: channel {row.channel} {UNCONFIGURED}")
         possible = row is not None and row.state in changeable and row.waits_for != "gathering"
         if possible and not dry_run:
             possible = desk.retry(message_id) if verb == "retry" else desk.drop(message_id)
@@ -250,6 +253,24 @@ def _change(app: App, message_id: int | None, verb: str, *, all_dead: bool, chan
         raise Refused(f"outbox: message {message_id}: {state}; only held, pending and dead ones can be changed")
     app.note(f"message {message_id} to {row.channel} {'could be changed: ' + verb if dry_run else f'is {DONE[verb]}'}")
     return ExitCode.OK
+
+
+def _change_dead(app: App, desk: OutboxDesk, verb: str, channel: str | None, *, dry_run: bool) -> int:
+    dead = {load.channel: load.dead for load in desk.outbox_load() if load.dead and channel in (None, load.channel)}
+    # What nobody would send stays what it is: dead, and seen.
+    stranded = sorted(set(dead) - _names(app)) if verb == "retry" else []
+    count = 0
+    for name in (name for name in dead if name not in stranded):
+        change = desk.retry_dead if verb == "retry" else desk.drop_dead
+        count += dead[name] if dry_run else change(name)
+    app.note(f"{count} dead messages {'could be changed: ' + verb if dry_run else f'are {DONE[verb]}'}")
+    for name in stranded:
+        app.note(f"{dead[name]} stay dead: channel {name} {UNCONFIGURED}")
+    return ExitCode.NO if stranded else ExitCode.OK
+
+
+def _names(app: App) -> set[str]:
+    return {channel.name for channel in app.settings().notify.channels}
 
 
 def _chosen(app: App, name: str | None) -> Sequence[ChannelSettings]:

@@ -161,7 +161,14 @@ def test_an_incident_can_be_read_although_the_store_cannot(
     assert "could not be read\n  guard state" in out
 
 
+def configure(*channels: str) -> None:
+    """Write an sre.yaml with ``channels`` into the folder that commands run in."""
+    listed = "".join(f"    - {{name: {name}, kind: email, url: 'env:X'}}\n" for name in channels)
+    Path("sre.yaml").write_text(f"notify:\n  channels:\n{listed}")
+
+
 def test_outbox(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    configure("mail")
     assert sre(hang, "notify", "outbox", "list") == 3
     captured = capsys.readouterr()
     assert captured.out == (
@@ -184,6 +191,22 @@ def test_outbox(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
     assert "message 1: it is sent; only held, pending and dead ones" in capsys.readouterr().err
     assert sre(hang, "notify", "outbox", "drop", "99") == 3
     assert "message 99: there is no such message" in capsys.readouterr().err
+
+
+def test_what_nobody_would_send_is_not_called_sent_soon(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its channel was taken out of sre.yaml, or renamed."""
+    configure("post")
+    for words in (["2"], ["--all-dead"], ["--all-dead", "--channel", "mail"], ["--all-dead", "--dry-run"]):
+        assert sre(hang, "notify", "outbox", "retry", *words) == 3
+        err = capsys.readouterr().err
+        assert "channel mail is not in sre.yaml" in err
+        assert "put the channel back" in err
+        assert "message 2 to mail is sent" not in err
+    assert sre(hang, "notify", "outbox", "list") == 3
+    assert "  dead  " in capsys.readouterr().out
+    configure("post", "mail")
+    assert sre(hang, "notify", "outbox", "retry", "--all-dead") == 0
+    assert capsys.readouterr().err == "1 dead messages are sent as soon as the guard runs\n"
 
 
 def test_the_outbox_of_a_stack_that_never_ran(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
