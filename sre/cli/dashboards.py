@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.generating import file_options, only_one_way, write
 from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ExitCode
-from sre.printable import printable
 
 if TYPE_CHECKING:
     from sre.adapters.grafana import Pushed
@@ -27,21 +27,11 @@ def dashboards() -> None:
 
 
 @dashboards.command()
-@click.option(
-    "--output-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to write to; earlier generated files that are no longer needed are removed from it "
-    f"[default: {FOLDER}].",
-)
-@click.option("--stdout", "to_stdout", is_flag=True, help="Print them all instead of writing files.")
-@click.option("--check", is_flag=True, help="Write nothing; print what differs and exit 3.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["json", "configmap"]),
-    default="json",
-    show_default=True,
-    help="Grafana's JSON, or Kubernetes ConfigMaps for Grafana's sidecar.",
+@file_options(
+    folders=(FOLDER,),
+    formats=("json", "configmap"),
+    about_formats="Grafana's JSON, or Kubernetes ConfigMaps for Grafana's sidecar.",
+    everything="them all",
 )
 @release_options
 @pass_app
@@ -50,11 +40,9 @@ def generate(
     vllm_version: str | None, dcgm_exporter_version: str | None, metric_prefix: str | None,
 ) -> int:  # fmt: skip
     """Write one file per dashboard; the same settings give the same bytes."""
-    from sre.adapters.generated_files import apply, changes
     from sre.monitoring.dashboards.document import GENERATED
 
-    if to_stdout and (check or output_dir):
-        raise click.UsageError("--stdout excludes --check and --output-dir")
+    only_one_way(to_stdout=to_stdout, check=check, output_dir=output_dir)
     settings = monitoring_settings(
         app, vllm_version=vllm_version, dcgm_exporter_version=dcgm_exporter_version, metric_prefix=metric_prefix
     )
@@ -63,16 +51,7 @@ def generate(
         click.echo(_joined(files, form), nl=False)
         return ExitCode.OK
     folder = output_dir or Path(FOLDER)
-    planned = changes(folder, files, GENERATED)
-    if check:
-        click.echo(printable(planned.diff), nl=False)
-        if planned:
-            app.note(f"{folder}: not what sre dashboards generate writes; run it, without --check")
-        return ExitCode.NO if planned else ExitCode.OK
-    apply(folder, planned)
-    stale = f", {len(planned.remove)} removed" if planned.remove else ""
-    app.note(f"{folder}: {len(files)} dashboards, {len(planned.write)} written{stale}")
-    return ExitCode.OK
+    return write(app, folder, files, GENERATED, check=check, what="dashboards", command="sre dashboards generate")
 
 
 @dashboards.command("list")

@@ -40,20 +40,29 @@ def release_options(command: F) -> F:
 
 def monitoring_settings(app: App, **given: str | None) -> MonitoringSettings:
     """
-    Section ``monitoring`` with the options before it; all of it is held against the catalogue again.
+    Section ``monitoring`` with the options before it; all of it is held against the catalogue again. What is only
+    guessed (a release newer than those that are known) is said on stderr.
 
     Raises:
         ConfigError: Every problem, at its option or its place in sre.yaml.
     """
+    from sre.settings import monitoring_checks
+
+    changed = {name: value for name, value in given.items() if value is not None}
+    settings = app.settings().monitoring
+    if changed:
+        settings = _changed(settings, changed)
+    for where, sentence in monitoring_checks.warnings(settings):
+        app.note(f"warning: {_problem(where, sentence, changed)}")
+    return settings
+
+
+def _changed(settings: MonitoringSettings, changed: dict[str, str]) -> MonitoringSettings:
     from pydantic import ValidationError
 
     from sre.settings import monitoring_checks
     from sre.settings.monitoring import MonitoringSettings
 
-    changed = {name: value for name, value in given.items() if value is not None}
-    settings = app.settings().monitoring
-    if not changed:
-        return settings
     try:
         settings = MonitoringSettings.model_validate({**settings.model_dump(), **changed})
     except ValidationError as error:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sre.cli.app import App, output_option, pass_app
+from sre.cli.generating import file_options, only_one_way, write
 from sre.cli.groups import PartlyElsewhere
 from sre.cli.monitoring_options import monitoring_settings, release_options, rules_possible
 from sre.errors import ConfigError, ExitCode
-from sre.printable import printable
 
 if TYPE_CHECKING:
     from sre.monitoring.catalogue_rules import RuleFile
@@ -31,21 +31,12 @@ def rules() -> None:
 
 
 @rules.command()
-@click.option(
-    "--output-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to write to; earlier generated files that are no longer needed are removed from it "
-    f"[default: {', '.join(FOLDERS.values())}, by format].",
-)
-@click.option("--stdout", "to_stdout", is_flag=True, help="Print everything instead of writing files.")
-@click.option("--check", is_flag=True, help="Write nothing; print what differs and exit 3.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FOLDERS)),
-    default="prometheus",
-    show_default=True,
-    help="Rule files, PrometheusRule objects of the operator, or Alertmanager's routes, inhibition and receivers.",
+@file_options(
+    folders=tuple(FOLDERS.values()),
+    formats=tuple(FOLDERS),
+    about_formats="Rule files, PrometheusRule objects of the operator, or Alertmanager's routes, inhibition and"
+    " receivers.",
+    everything="everything",
 )
 @click.option(
     "--dimension",
@@ -70,10 +61,7 @@ def generate(
     vllm_version: str | None, dcgm_exporter_version: str | None, metric_prefix: str | None,
 ) -> int:  # fmt: skip
     """Write alerts and recording rules for these releases; the same settings give the same bytes."""
-    from sre.adapters.generated_files import apply, changes
-
-    if to_stdout and (check or output_dir):
-        raise click.UsageError("--stdout excludes --check and --output-dir")
+    only_one_way(to_stdout=to_stdout, check=check, output_dir=output_dir)
     if form != "operator" and (namespace or labels):
         raise click.UsageError("--namespace and --label are for --format operator")
     if form == "alertmanager" and dimensions:
@@ -86,16 +74,7 @@ def generate(
         click.echo("---\n".join(files.values()), nl=False)
         return ExitCode.OK
     folder = output_dir or Path(FOLDERS[form])
-    planned = changes(folder, files, mark)
-    if check:
-        click.echo(printable(planned.diff), nl=False)
-        if planned:
-            app.note(f"{folder}: not what sre rules generate writes; run it, without --check")
-        return ExitCode.NO if planned else ExitCode.OK
-    apply(folder, planned)
-    stale = f"; no longer wanted and removed: {', '.join(planned.remove)}" if planned.remove else ""
-    app.note(f"{folder}: {len(files)} files, {len(planned.write)} written{stale}")
-    return ExitCode.OK
+    return write(app, folder, files, mark, check=check, what="files", command="sre rules generate")
 
 
 def _generated(

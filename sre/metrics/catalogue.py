@@ -77,6 +77,13 @@ class Catalogue:
         return tuple(close)
 
 
+KNOWN_RELEASES: Mapping[Exporter, tuple[Version, Version]] = {
+    Exporter.VLLM: (Version(0, 8), Version(0, 33)),
+    Exporter.DCGM: (Version(2, 0), Version(4, 9)),
+}
+"""The oldest and the newest release whose metrics were looked at."""
+
+
 def plain(name: str, prefix: str = VLLM_PREFIX) -> str:
     """A sample's name in vLLM's own spelling: ``ray_vllm_num_requests_running`` → ``vllm:num_requests_running``."""
     for known in (prefix, *RAY_PREFIXES):

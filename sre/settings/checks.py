@@ -208,6 +208,8 @@ def warnings(root: Root) -> Iterator[Finding]:
             yield where, f"args and python are for kind vllm; kind {engine.kind} ignores them"
         if engine.kind == "external" and engine.port is not None:
             yield (*where, "port"), "kind external ignores port; url says where it listens"
+    for place, sentence in monitoring_checks.warnings(root.monitoring):
+        yield ("monitoring", *place), sentence
     if not any(rule.enabled for rule in root.guard.rules):
         yield ("guard", "rules"), "no rule is enabled; only hangs and dead engines trip the breaker"
 

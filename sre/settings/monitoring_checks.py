@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sre.metrics import vllm, vllm_past
-from sre.metrics.catalogue import CATALOGUE
+from sre.metrics.catalogue import CATALOGUE, KNOWN_RELEASES
 from sre.metrics.edges import undecidable
 from sre.metrics.types import Exporter, Kind, Metric, Version
 from sre.settings.document import Location
@@ -71,13 +71,32 @@ def _has_objectives(settings: MonitoringSettings) -> bool:
     return slo.availability_enabled or any(latency.enabled for latency in (slo.ttft, slo.inter_token, slo.e2e))
 
 
-def _version_errors(settings: MonitoringSettings) -> Iterator[Finding]:
-    for name, text, least in (
-        ("vllm_version", settings.vllm_version, Version(0, 8)),
-        ("dcgm_exporter_version", settings.dcgm_exporter_version, Version(2, 0)),
+def _releases(settings: MonitoringSettings) -> Iterator[tuple[str, str, Exporter]]:
+    """Setting, what it says, and whose release it is, where one is named."""
+    for name, text, exporter in (
+        ("vllm_version", settings.vllm_version, Exporter.VLLM),
+        ("dcgm_exporter_version", settings.dcgm_exporter_version, Exporter.DCGM),
     ):
-        if text is None:
-            continue
+        if text is not None:
+            yield name, text, exporter
+
+
+def warnings(settings: MonitoringSettings) -> Iterator[Finding]:
+    """What rules and dashboards are made for only by guessing."""
+    for name, text, exporter in _releases(settings):
+        oldest, newest = KNOWN_RELEASES[exporter]
+        version = Version.parse(text)
+        if (version.major, version.minor) > (newest.major, newest.minor):
+            yield (
+                (name,),
+                f"{text} is newer than what is known ({oldest} to {newest}); everything is as for {newest} and may name"
+                " metrics that are gone: see sre rules verify",
+            )
+
+
+def _version_errors(settings: MonitoringSettings) -> Iterator[Finding]:
+    for name, text, exporter in _releases(settings):
+        least = KNOWN_RELEASES[exporter][0]
         try:
             version = Version.parse(text)
         except ValueError as error:

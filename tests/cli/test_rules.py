@@ -127,6 +127,21 @@ def test_alertmanagers_configuration(run_sre: RunSre) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_release_that_is_not_known_yet_is_taken_for_the_newest_known_one_and_that_is_said(run_sre: RunSre) -> None:
+    ran = run_sre("rules", "generate", "--stdout", "--vllm-version", "9.9", "--dcgm-exporter-version", "4.9.3")
+    assert ran.code == 0
+    assert ran.err.splitlines()[0] == (
+        "warning: --vllm-version: 9.9 is newer than what is known (0.8 to 0.33); everything is as for 0.33 and may name"
+        " metrics that are gone: see sre rules verify"
+    )
+    newest = run_sre("rules", "generate", "--stdout", "--vllm-version", "0.33.2", "--dcgm-exporter-version", "4.9.3")
+    assert "newer" not in newest.err
+    assert newest.out.replace("0.33.2", "9.9") == ran.out
+    Path("sre.yaml").write_text('monitoring: {dcgm_exporter_version: "5.0.0"}\n')
+    assert "monitoring.dcgm_exporter_version: 5.0.0 is newer than" in run_sre("dashboards", "generate", "--stdout").err
+    assert "monitoring.dcgm_exporter_version: 5.0.0 is newer than" in run_sre("config", "validate").err
+
+
 def test_options_come_before_the_file(run_sre: RunSre) -> None:
     Path("sre.yaml").write_text('monitoring: {vllm_version: "0.32"}\n')
     ran = run_sre("rules", "generate", "--stdout", "--vllm-version", "0.8", "--metric-prefix", "ray_vllm:")

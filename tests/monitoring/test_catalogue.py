@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sre.metrics import dcgm, node, vllm, vllm_past
-from sre.metrics.catalogue import CATALOGUE, Release, plain, release_of, variants
+from sre.metrics.catalogue import CATALOGUE, KNOWN_RELEASES, Release, plain, release_of, variants
 from sre.metrics.exposition import Exposition, ExpositionError, parse_exposition
 from sre.metrics.types import Exporter, Kind, Metric, Unit, Version
 
@@ -273,6 +273,12 @@ def test_a_counter_without_total_keeps_its_name() -> None:
 def test_an_untyped_sample_has_no_kind() -> None:
     page = parse_exposition(b"# TYPE x untyped\nx 1\ny 2\n")
     assert page.kind("x") is page.kind("y") is None
+
+
+@pytest.mark.parametrize("exporter", list(KNOWN_RELEASES))
+def test_a_later_release_is_as_the_newest_known_one(exporter: Exporter) -> None:
+    later = Version(99, 0)
+    assert CATALOGUE.existing(exporter, later) == CATALOGUE.existing(exporter, KNOWN_RELEASES[exporter][1])
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_what_was_generated_and_is_no_longer_goes_and_own_files_stay(run_sre: Ru
     assert check.code == 3
     assert "sre-old.json" in check.out
     ran = run_sre("dashboards", "generate", "--output-dir", str(tmp_path))
-    assert ran.err == f"{tmp_path}: 6 dashboards, 0 written, 1 removed\n"
+    assert ran.err == f"{tmp_path}: 6 dashboards, 0 written; no longer wanted and removed: sre-old.json\n"
     assert names(tmp_path) == ["mine.json", "pictures", *(f"{uid}.json" for uid in UIDS)]
 
 
