@@ -17,11 +17,15 @@ from sre.notify.channels import kind_problems, recipient_problems, url_problems
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.notify.outcomes import Cause, Outcome
+from sre.printable import one_line
 from sre.redaction import redact, secrets_of_url
 from sre.settings.notify import ChannelSettings
 from sre.settings.secrets import resolve_secret
 
 log = logging.getLogger(__name__)
+
+LONGEST_SHOWN = 500
+"""Characters of a provider's words: each try writes them into the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class AppriseSender:
             last = said[-LONGEST_STDERR_CHARACTERS:].replace("\n", " ")
             why = f"the delivery process ended without an answer{': ' + last if last else ''}; it may have arrived"
             return result_of(Outcome(Cause.OUTCOME_UNKNOWN, redact(why, secrets))), {}
-        detail = redact(str(answer.get("detail", "")), secrets).encode("utf-8", "replace").decode()
+        detail = _shown(redact(str(answer.get("detail", "")), secrets))
         if answer["cause"] is None:
             return DeliveryResult(Verdict.DELIVERED, detail), answer
         return result_of(Outcome(Cause(answer["cause"]), detail, answer.get("retry_after_seconds"))), answer
@@ -148,6 +152,15 @@ class AppriseSender:
             except OSError as error:
                 log.warning("%s; a process is started instead", error)
         return await Executed.start(self._environ)
+
+
+def _shown(text: str) -> str:
+    """
+    A provider's words as logs and lists hold them: on one line, so that none of them looks like a line of ours. They
+    are cut here, far before the worker cuts them: half a secret, at that cut, would not be known as one.
+    """
+    line = one_line(text.encode("utf-8", "replace").decode())
+    return line if len(line) <= LONGEST_SHOWN else f"{line[: LONGEST_SHOWN - 3]}..."
 
 
 def result_of(outcome: Outcome) -> DeliveryResult:

@@ -160,7 +160,9 @@ def _root(error: BaseException) -> BaseException:
 def _refusal(scheme: str, answer: Answer) -> Outcome | None:
     cause = _cause(scheme, answer)
     if cause is not None:
-        return Outcome(cause, f"HTTP {answer.status}: {answer.body.strip()}", answer.retry_after_seconds)
+        redirect = "a redirect, which is not followed" if 300 <= answer.status < 400 else ""
+        words = ": ".join(filter(None, (f"HTTP {answer.status}", redirect, answer.body.strip())))
+        return Outcome(cause, words, answer.retry_after_seconds)
     name = answers.provider_code_field(scheme)
     if name is None:
         return None
