@@ -108,7 +108,7 @@ def notification_json(row: OutboxRow) -> dict[str, Any]:
 def as_text(report: Report) -> str:
     """Return ``report`` for a person at a terminal."""
     incident = report.incident
-    lines = [*_head(incident), *_answered(report.standing), *_facts(incident), "", "in flight when it opened"]
+    lines = [*_head(incident, report.standing), *_answered(report.standing), *_facts(incident), "", "in flight when it opened"]
     lines += _contexts(incident)
     lines += ["", "what happened (UTC)", *timeline_lines(report.events, began=incident.opened_wall)]
     lines += ["", "notifications", *(_notification(row) for row in report.notifications)]
@@ -139,15 +139,24 @@ def moment(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _head(incident: Incident) -> list[str]:
+def _head(incident: Incident, stands: Standing | None) -> list[str]:
     facts = incident.facts
-    state = f"resolved {moment(incident.resolved_wall)}" if incident.resolved_wall is not None else "open"
-    lines = [f"{incident.id}  {state}"]
+    resolved = incident.resolved_wall if stands is None else stands.resolved_wall
+    lines = [f"{incident.id}  {_state(resolved, stands)}"]
     lines += [f"  {name + ':':<10} {_value(facts[name])}" for name in HEADLINE_FACTS if name in facts]
     lines.append(f"  {'opened:':<10} {moment(incident.opened_wall)} UTC")
-    if incident.resolved_wall is not None:
-        lines.append(f"  {'lasted:':<10} {max(0.0, incident.resolved_wall - incident.opened_wall):.1f} s")
+    if resolved is not None:
+        lines.append(f"  {'lasted:':<10} {max(0.0, resolved - incident.opened_wall):.1f} s")
     return lines
+
+
+def _state(resolved: float | None, stands: Standing | None) -> str:
+    """As ``Standing.state``, with since when and by whom."""
+    if resolved is not None:
+        return f"resolved {moment(resolved)} UTC"
+    if stands is not None and stands.acknowledged_wall is not None:
+        return f"acknowledged by {stands.acknowledged_by} since {moment(stands.acknowledged_wall)} UTC, not resolved"
+    return "escalated, nobody acknowledged it" if stands is not None and stands.level else "open"
 
 
 def _answered(stands: Standing | None) -> list[str]:

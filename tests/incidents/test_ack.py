@@ -109,6 +109,24 @@ def test_without_a_guard_the_file_is_written(hang: StatePaths, capsys: pytest.Ca
         assert told == [("chat", "acknowledged by alice: on it")], "nobody waits for it in a mailbox"
 
 
+def test_its_head_says_how_it_stands(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    def head() -> str:
+        capsys.readouterr()
+        assert sre(hang, "incident", "show", ID) == 0
+        return capsys.readouterr().out.splitlines()[0]
+
+    assert head() == f"{ID}  open"
+    with store_of(hang, ManualClock(monotonic=5000.0, wall=WALL + 4000)) as store:
+        store.escalate(Escalation(60, 60, 3, ("mail",)))
+    assert head() == f"{ID}  escalated, nobody acknowledged it"
+    with store_of(hang, ManualClock(monotonic=6000.0, wall=WALL + 5000)) as store:
+        store.acknowledge(ID, by="alice", note="")
+    assert head() == f"{ID}  acknowledged by alice since 2027-01-15 09:23:20 UTC, not resolved"
+    with store_of(hang, ManualClock(monotonic=7000.0, wall=WALL + 6000)) as store:
+        store.commit(state=None, told=[message(ID, "resolve")])
+    assert head() == f"{ID}  resolved 2027-01-15 09:40:00 UTC", "though its folder does not say so"
+
+
 def test_what_is_over_or_unknown_is_said(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
     with store_of(hang) as store:
         store.commit(state=None, told=[message(ID, "resolve")])

@@ -87,7 +87,7 @@ def test_show(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         capsys.readouterr().out
         == f"""\
-{ID}  resolved 2027-01-15 08:00:41
+{ID}  resolved 2027-01-15 08:00:41 UTC
   scope:     engine sim-0
   reason:    hang
   severity:  page
