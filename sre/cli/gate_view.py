@@ -228,6 +228,7 @@ def live_figures(counts: LiveCounts) -> str:
 def ended_figures(stage: StageResult) -> str:
     """What a stage came to, in one line."""
     from sre.gate.abort import explain
+    from sre.gate.summary import causes_of
 
     if stage.summary is None:
         return f"skipped: {stage.skipped}"
@@ -235,7 +236,7 @@ def ended_figures(stage: StageResult) -> str:
     every = seen.classes["all"]
     parts = [
         f"{seen.ok} ok",
-        f"{seen.failed} failed",
+        f"{seen.failed} failed{causes_of([every])}",
         f"{seen.completed_rps:.1f}/s of {seen.offered_rps:.1f}/s",
         f"TTFT P50 {_time(every.ttft.p50)} P99 {_time(every.ttft.p99)}",
         f"e2e P99 {_time(every.e2e.p99)}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sre.gate.abort import AbortReason, explain
 from sre.gate.result import RunResult, StageResult
 from sre.gate.stages import StageKind
-from sre.gate.summary import ALL, ClassSummary, Distribution, StageSummary
+from sre.gate.summary import ALL, ClassSummary, Distribution, StageSummary, causes_of
 from sre.gate.verdict import Cell
 from sre.settings.gate import GatedCellSettings
 
@@ -32,6 +32,8 @@ TIMES = {
 FAILED_RATIO = "failed_ratio"
 LESS_IS_WORSE = frozenset({"throughput_rps", "output_tokens_per_second"})
 METRICS = (*TIMES, FAILED_RATIO, *sorted(LESS_IS_WORSE))
+BY_USAGE = frozenset({"tpot_p99_seconds", "tpot_p50_seconds", "output_tokens_per_second"})
+WITHOUT_USAGE = ": it rests on the server's usage, which did not come with every answer"
 
 OF_THE_SERVER = frozenset({AbortReason.ERROR_SHARE, AbortReason.OVER_LIMIT, AbortReason.SERVER_GONE})
 """What gives a stage up because of what was tested; the other reasons say nothing about the server."""
@@ -66,6 +68,7 @@ class MeasuredStage:
         skipped: Why it was not run; "" if it ran.
         failed_checks: Self-checks that failed.
         classes: Empty where it was not run.
+        causes: What its failures came to, `` (18 rate_limited)``; "" where none failed, or a file does not tell.
     """
 
     name: str
@@ -77,6 +80,7 @@ class MeasuredStage:
     skipped: str
     failed_checks: Sequence[str]
     classes: Mapping[str, MeasuredClass] = field(default_factory=dict)
+    causes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ def _stage(stage: StageResult) -> MeasuredStage:
         skipped=stage.skipped or ("" if seen is not None else "not run"),
         failed_checks=tuple(f"{check.name}: {check.detail}" for check in stage.checks if check.ok is False),
         classes={} if seen is None else {name: _class(seen, kind) for name, kind in seen.classes.items()},
+        causes="" if seen is None or ALL not in seen.classes else causes_of([seen.classes[ALL]]),
     )
 
 
@@ -186,7 +191,7 @@ def given_up_before(run: MeasuredRun, name: str) -> str:
     """
     for stage in run.stages:
         if stage.aborted and by_server(stage.aborted):
-            return f"stage {stage.name} of run {run.number + 1} was given up: {explain(stage.aborted)}"
+            return f"stage {stage.name} of run {run.number + 1} was given up: {explain(stage.aborted)}{stage.causes}"
         if stage.name == name:
             return ""
     return ""
@@ -229,7 +234,8 @@ def _value(stage: MeasuredStage, cell: Cell) -> tuple[str, float | None, int]:
         return f"stage {stage.name} has no class {cell.request_class}: {', '.join(stage.classes)}", None, 0
     value = kind.values.get(cell.metric)
     if value is None or math.isnan(value):
-        return f"no value of {cell.metric} for class {cell.request_class} in stage {stage.name}", None, 0
+        why = WITHOUT_USAGE if cell.metric in BY_USAGE else ""
+        return f"no value of {cell.metric} for class {cell.request_class} in stage {stage.name}{why}", None, 0
     return "", value, kind.counts.get(cell.metric, 0)
 
 

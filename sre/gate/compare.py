@@ -23,6 +23,7 @@ from sre.gate.statistics import (
     mann_whitney_p,
     power,
     runs_needed,
+    turned_at,
     variation_ratio,
 )
 from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
@@ -193,6 +194,15 @@ def _answer(
 
 
 def _remedy(one: _Sides, chance: float, level: float, policy: JudgePolicy) -> str:
+    found = f"a regression of {policy.regression_ratio:.0%} would be found in {chance:.0%} of cases, "
+    asked = f"{policy.power_ratio:.0%} are asked for"
+    for values, who in ((one.ours.values, ""), (one.theirs.values, "in the reference, ")):
+        turned = turned_at(values, policy.regression_ratio)
+        if turned is not None:
+            return (
+                f"{who}{_turned(one.cell, values, turned)}; that is seldom noise, and more runs do not cure it: find "
+                f"out what changed, and run again ({found}{asked})"
+            )
     needed = runs_needed(
         variation=one.typical_variation,
         regression_ratio=policy.regression_ratio,
@@ -201,10 +211,20 @@ def _remedy(one: _Sides, chance: float, level: float, policy: JudgePolicy) -> st
         wanted=policy.power_ratio,
     )
     more = f"about {needed} runs on each side would do" if needed else "no number of runs makes up for that"
+    return f"{found}{asked}: {more}; or quieter machines, or longer stages"
+
+
+def _turned(cell: Cell, values: Sequence[float], index: int) -> str:
+    before, after = median(values[:index]), median(values[index:])
     return (
-        f"a regression of {policy.regression_ratio:.0%} would be found in {chance:.0%} of cases, "
-        f"{policy.power_ratio:.0%} are asked for: {more}; or quieter machines, or longer stages"
+        f"all runs from the {_ordinal(index + 1)} on differ from those before (median {_shown(cell, after)} after "
+        f"{_shown(cell, before)}): something changed between them"
     )
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _shown(cell: Cell, value: float) -> str:

@@ -9,7 +9,6 @@ fewer did, and by an exact test that is no luck - PASS; else there are too few t
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -32,19 +31,16 @@ from sre.gate.percentiles import (
     sample_floor,
     thinned_positions,
 )
-from sre.gate.records import NOT_FAILED, Cause
+from sre.gate.records import Cause
 from sre.gate.result import RunResult, StageResult
 from sre.gate.stages import StageKind
 from sre.gate.statistics import wilson
-from sre.gate.summary import ALL, ClassSummary, Distribution, StageSummary
+from sre.gate.summary import ALL, Distribution, StageSummary, causes_of
 from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
 from sre.settings.gate import ObjectiveSettings
 
 KIND = "objective"
-
-NO_FAILURE = frozenset(cause.value for cause in NOT_FAILED)
-MOST_CAUSES = 3
-"""Of failures that are named."""
+NO_USAGE = "the server reports no usage, or not with all its answers: its tokens are not counted"
 
 NEVER_THE_CLIENTS = frozenset(
     {Cause.SERVER_ERROR, Cause.ERROR_EVENT, Cause.CLIENT_ERROR, Cause.REDIRECT, Cause.NO_CONTENT, Cause.MALFORMED,
@@ -179,13 +175,17 @@ def _answer(cell: Cell, bound: float, seen: Sequence[StageSummary], shown: Seque
         return _throughput(bound, seen, cell.request_class)
     if cell.metric == "output_tokens_per_second":
         if not shown:
-            return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "the server reports no usage: its tokens are not counted"
+            return (
+                Verdict.INCONCLUSIVE,
+                Reason.NOT_MEASURED,
+                NO_USAGE,
+            )
         mean = fmean(shown)
         return _by_value(mean >= bound, f"{mean:.0f} output tokens per second, bound {bound:g} at least")
     if cell.metric == FAILED_RATIO:
         kinds = [summary.classes[cell.request_class] for summary in seen]
         share = sum((Share(kind.failed, kind.failed, kind.ok + kind.failed) for kind in kinds), Share(0, 0, 0))
-        detail = f"{_of(share.at_least, share.total)} failed{_why(kinds)}, bound {bound:.2%}"
+        detail = f"{_of(share.at_least, share.total)} failed{causes_of(kinds)}, bound {bound:.2%}"
         return _by_share(share, bound, detail)
     _, _, quantile = TIMES[cell.metric]
     share = sum((_over(summary, cell, bound) for summary in seen), Share(0, 0, 0))
@@ -195,14 +195,6 @@ def _answer(cell: Cell, bound: float, seen: Sequence[StageSummary], shown: Seque
         allowed,
         f"{_of(share.at_least, share.total)} took longer than {bound:g} s or failed, {allowed:.0%} may",
     )
-
-
-def _why(kinds: Sequence[ClassSummary]) -> str:
-    """`` (503 timeout, 2 server_error)``: what the failed ones came to, the most frequent first."""
-    found: Counter[str] = Counter()
-    for kind in kinds:
-        found.update({name: count for name, count in kind.causes.items() if count and name not in NO_FAILURE})
-    return f" ({', '.join(f'{count} {name}' for name, count in found.most_common(MOST_CAUSES))})" if found else ""
 
 
 def _by_value(holds: bool, detail: str) -> Answer:

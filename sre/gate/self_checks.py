@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sre.gate import saturation
 from sre.gate.stages import StageLoad
-from sre.gate.summary import StageSummary
+from sre.gate.summary import USAGE_RATIO, StageSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +129,7 @@ def token_rates(load: StageLoad, summary: StageSummary) -> Check:
     counted = sum(1 for record in load.records if record.output_tokens is not None)
     if not counted:
         return Check(name, None, "the server reports no usage: tokens are not counted")
+    if counted < USAGE_RATIO * summary.ok:
+        without = f"{summary.ok - counted} of {summary.ok} answers came without usage"
+        return Check(name, None, f"{without}: tokens per second and per-token times are not given")
     return Check(name, True, f"{counted} answers counted by the server's usage")

@@ -120,6 +120,21 @@ def variation_ratio(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
 
 
+def turned_at(values: Sequence[float], ratio: float) -> int | None:
+    """
+    Return where values in order of time turn into others: from that index on all of them are higher than every one
+    before, or all lower, by more than ``ratio``. None: nowhere, or there are fewer than two before or after.
+
+    The first such index. It is a hint for people: of five values that only vary, one set in five is parted so, but
+    rarely by 20 %.
+    """
+    for index in range(2, len(values) - 1):
+        before, after = values[:index], values[index:]
+        if min(after) > max(before) * (1 + ratio) or max(after) * (1 + ratio) < min(before):
+            return index
+    return None
+
+
 def effect_ratio(candidate: Sequence[float], baseline: Sequence[float], *, higher_is_worse: bool) -> float:
     """
     Return by how much the candidate's median is worse, as a share of the baseline's: 0.2 is 20 % slower, < 0 better.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sre.gate import saturation
-from sre.gate.records import Cause, RequestRecord
+from sre.gate.records import NOT_FAILED, Cause, RequestRecord
 from sre.gate.stages import InFlightSample, StageLoad
 
 
@@ -124,6 +124,18 @@ class StageSummary:
 POINTS = 200
 ALL = "all"
 """Name of the class that holds every request."""
+USAGE_RATIO = 0.99
+"""Of a stage's answers that must come with ``usage``: what rests on tokens would else be the figure of a part."""
+MOST_CAUSES = 3
+NO_FAILURE = frozenset(cause.value for cause in NOT_FAILED)
+
+
+def causes_of(kinds: Sequence[ClassSummary]) -> str:
+    """`` (503 timeout, 2 server_error)``: what the failed ones came to, the most frequent first; "" if none failed."""
+    found: Counter[str] = Counter()
+    for kind in kinds:
+        found.update({name: count for name, count in kind.causes.items() if count and name not in NO_FAILURE})
+    return f" ({', '.join(f'{count} {name}' for name, count in found.most_common(MOST_CAUSES))})" if found else ""
 
 
 def summarize(load: StageLoad) -> StageSummary:
@@ -156,7 +168,7 @@ def summarize(load: StageLoad) -> StageSummary:
         shed=causes[Cause.SHED_BY_CLIENT],
         offered_rps=len(records) / seconds if seconds > 0 else 0.0,
         completed_rps=len(finished) / steady,
-        output_tokens_per_second=sum(tokens) / steady if tokens or not finished else None,
+        output_tokens_per_second=sum(tokens) / steady if len(tokens) >= USAGE_RATIO * len(finished) else None,
         classes={name: _class(name, found) for name, found in by_class.items()},
         in_flight=_points(load.in_flight, load.started_at),
         in_flight_mean=statistics.fmean(in_schedule) if in_schedule else 0.0,
@@ -187,12 +199,19 @@ def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
     from sre.gate.percentiles import distribution
 
     offered = counted(records)
-    tpot = _where_told([(record.failed, record.tpot_seconds) for record in offered])
+    ok = [record for record in offered if record.cause is Cause.OK]
+    told = sum(1 for record in ok if record.output_tokens is not None)
+    # Of some of the answers only, it would be a figure of those that happened to tell.
+    tpot = (
+        _where_told([(record.failed, record.tpot_seconds) for record in offered])
+        if told >= USAGE_RATIO * len(ok)
+        else []
+    )
     gaps = _where_told([(record.failed, record.max_gap_seconds) for record in offered])
     return ClassSummary(
         request_class=name,
         planned=len(records),
-        ok=sum(1 for record in offered if record.cause is Cause.OK),
+        ok=len(ok),
         failed=sum(1 for record in offered if record.failed),
         causes=dict(sorted(Counter(record.cause.value for record in records).items())),
         ttft=distribution([record.ttft_seconds for record in offered]),

@@ -129,6 +129,8 @@ async def test_a_stage_with_too_many_failures_is_given_up_and_what_follows_is_sk
     assert [run.number for run in ended.result.runs] == [0]  # no further pass can change the verdict
     assert ended.result.verdict.verdict is Verdict.FAIL
     assert Reason.STAGE_GIVEN_UP in ended.result.verdict.reasons
+    failed = second.summary.failed
+    assert f"given up: too many requests fail ({failed} server_error)" in ended.result.verdict.summary
     assert ended.exit_code(inconclusive_passes=True) is ExitCode.NO
 
 

@@ -9,11 +9,14 @@ from collections.abc import Callable
 import pytest
 
 from sre.gate import long_tail, saturation, self_checks
+from sre.gate.cells import BY_USAGE, collect, measure
 from sre.gate.long_tail import ShortsOfStage
 from sre.gate.plan import seed_of
 from sre.gate.records import Cause, RequestRecord
+from sre.gate.result import RunResult, StageResult
 from sre.gate.stages import Arrivals, LiveCounts, RequestClass, StageKind, StageLoad, StagePlan
 from sre.gate.summary import summarize
+from sre.gate.verdict import Cell
 from sre.testing.clock import ManualClock
 from sre.testing.load import Behaviour, FakeLoad
 
@@ -129,6 +132,25 @@ async def test_failures_are_infinitely_slow_and_successes_stand_beside_them() ->
     assert math.isfinite(short.ttft.successes_p99)
     assert short.causes == {"ok": short.ok, "server_error": short.failed}
     assert sum(short.causes.values()) == short.planned == summary.planned
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+async def test_tokens_of_a_part_of_the_answers_are_no_figure_of_all(share: float) -> None:
+    """A server whose ``usage`` disappears while a stage runs."""
+    load = await stage(Behaviour(failed_ratio=0.02))
+    kept = round(share * len(load.records))
+    for record in load.records[kept:]:
+        record.output_tokens = record.prompt_tokens = None
+    summary = summarize(load)
+    assert summary.output_tokens_per_second is None
+    assert (summary.classes["short"].tpot.count, summary.classes["short"].tpot.p99) == (0, None)
+    told = next(check for check in self_checks.check_stage(load, summary) if check.name == "token_rates")
+    assert told.ok is None
+    assert ("answers came without usage" if share else "reports no usage") in told.detail
+    measured = measure(RunResult(0, "candidate", (StageResult(load.plan, summary, None),), 0.0))
+    for metric in BY_USAGE:
+        found = collect([measured], Cell("stage", "short", metric))
+        assert (list(found.values), "did not come with every answer" in found.missing) == ([], True)
 
 
 async def test_what_we_ended_ourselves_is_neither_fast_nor_slow() -> None:

@@ -226,6 +226,15 @@ def test_a_baseline_of_one_day_is_remarked() -> None:
     assert "of one day" not in judge(runs(1), baseline_of(runs(2)), DEFAULTS).summary
 
 
+def test_a_server_that_turns_slow_in_mid_run_is_told_from_noise() -> None:
+    turned = [*runs(1)[:3], *runs(1, slowness=3.0)[3:]]
+    for ours, theirs, who in ((turned, runs(2), ""), (runs(2), turned, "in the reference, ")):
+        verdict = judge(ours, theirs, ONE_CELL)
+        assert (verdict.verdict, verdict.reasons[0]) == (Verdict.INCONCLUSIVE, Reason.NOISY)
+        assert f"; {who}all runs from the 4th on differ from those before (median " in verdict.summary
+        assert "would do" not in verdict.summary
+
+
 def test_open_cells_mean_the_highest_stage_the_reference_held_and_the_first_class() -> None:
     stages = [stage_of([0.1] * 9, name=f"{rate}qps", rate_rps=rate) for rate in (100, 500, 1000)]
     assert stages[2].summary is not None

@@ -19,6 +19,7 @@ from sre.gate.statistics import (
     mann_whitney_u,
     power,
     runs_needed,
+    turned_at,
     variation_ratio,
     wilson,
 )
@@ -217,3 +218,22 @@ def test_runs_needed_grow_with_the_noise_and_end() -> None:
     known = [runs for runs in needed if runs is not None]
     assert known == sorted(known)
     assert len(known) == 5
+
+
+@pytest.mark.parametrize(
+    ("found", "index"),
+    [
+        ([1, 1.1, 5, 5, 5], 2),
+        ([5, 5, 5, 1, 1], 3),
+        ([1, 1, math.inf, math.inf], 2),
+        ([0, 0, 1, 1], 2),
+        ([1, 5, 5, 5, 5], None),  # one run alone may be an outlier
+        ([1, 1, 1.1, 1.15, 1.15], None),
+        ([1, 5, 1, 5, 1, 5], None),
+        ([1, 1, 1, 1], None),
+        ([1, 5], None),
+        ([], None),
+    ],
+)
+def test_where_values_turn_into_others(found: list[float], index: int | None) -> None:
+    assert turned_at(found, 0.2) == index
