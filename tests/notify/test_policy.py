@@ -57,6 +57,7 @@ STORM = Storm(3, 100.0)
         (Traffic(pages=4, pages_waited_seconds=99.0, since_slot_seconds=5), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
         (Traffic(pages=1, others=4, others_waited_seconds=99.0), Plan(Take.PAGE, Why.WITHIN_LIMIT)),
         (Traffic(others=4, others_waited_seconds=99.0), Plan(Take.DIGEST, Why.TOO_SLOW)),
+        (Traffic(others=4, others_waited_seconds=99.0, since_slot_seconds=5), Plan(Take.OTHER, Why.WITHIN_LIMIT)),
         (Traffic(others=3, from_quiet_hours=3), Plan(Take.OTHER, Why.WITHIN_LIMIT)),
         (Traffic(others=4, from_quiet_hours=4), Plan(Take.DIGEST, Why.QUIET_HOURS_OVER)),
         (Traffic(pages=1, others=4, from_quiet_hours=4), Plan(Take.PAGE, Why.WITHIN_LIMIT)),

@@ -1,0 +1,96 @@
+"""The yardstick of a comparison: how many cells share it, what noise takes from it, what is no reference at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from sre.gate.cells import MeasuredClass, MeasuredRun, MeasuredStage
+from sre.gate.compare import judge_cells
+from sre.gate.judging import JudgePolicy
+from sre.gate.statistics import power, variation_ratio
+from sre.gate.verdict import CellVerdict, Reason, Verdict
+from sre.settings.gate import GatedCellSettings
+from tests.gate.verdict.simulated import COMPARISON_ONLY
+
+STEADY = (1.0, 1.01, 1.02, 1.03, 1.04)
+BARELY_SLOWER = (1.005, 1.2, 1.2, 1.2, 1.2)
+"""Against STEADY: 21 of 25 pairs, p 0.048; enough for one cell, and for no more."""
+
+
+def side(**values: Sequence[float | None]) -> list[MeasuredRun]:
+    """Metric → its value in each run."""
+    count = len(next(iter(values.values())))
+    return [
+        MeasuredRun(
+            number,
+            [
+                MeasuredStage(
+                    "100qps", 100.0, False, 0.001, 0, "", "", (),
+                    {"short": MeasuredClass({name: found[number] for name, found in values.items()},
+                                            dict.fromkeys(values, 2000))},
+                )
+            ],
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def policy_of(*metrics: str) -> JudgePolicy:
+    cells = tuple(GatedCellSettings(metric=metric) for metric in metrics)  # type: ignore[arg-type]
+    return replace(COMPARISON_ONLY, cells=cells)
+
+
+def judged(candidate: list[MeasuredRun], reference: list[MeasuredRun], *metrics: str) -> tuple[CellVerdict, ...]:
+    return judge_cells(candidate, reference, policy_of(*metrics))
+
+
+def test_a_cell_that_cannot_be_compared_makes_no_other_easier_to_fail() -> None:
+    (alone,) = judged(side(ttft_p50_seconds=BARELY_SLOWER), side(ttft_p50_seconds=STEADY), "ttft_p50_seconds")
+    assert (alone.verdict, alone.reason) == (Verdict.FAIL, Reason.REGRESSION)
+    assert alone.p_adjusted == alone.p_value == pytest.approx(0.0476, abs=1e-4)
+    beside, blind = judged(
+        side(ttft_p50_seconds=BARELY_SLOWER, e2e_p50_seconds=[None] * 5),
+        side(ttft_p50_seconds=STEADY, e2e_p50_seconds=STEADY),
+        "ttft_p50_seconds",
+        "e2e_p50_seconds",
+    )
+    assert (blind.verdict, blind.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
+    assert beside.verdict is not Verdict.FAIL
+    assert beside.p_adjusted == pytest.approx(2 * 0.0476, abs=1e-4)
+
+
+def test_a_reference_that_served_nothing_lets_nothing_pass() -> None:
+    for ours in ([5.0] * 5, [0.0] * 5):
+        (cell,) = judged(side(throughput_rps=ours), side(throughput_rps=[0.0] * 5), "throughput_rps")
+        assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
+        assert cell.detail == "in the reference: nothing was served"
+
+
+def test_no_failure_on_either_side_is_a_figure_like_any_other() -> None:
+    (cell,) = judged(side(failed_ratio=[0.0] * 5), side(failed_ratio=[0.0] * 5), "failed_ratio")
+    assert (cell.verdict, cell.effect_ratio) == (Verdict.PASS, 0.0)
+
+
+def test_the_power_is_that_of_both_sides_noise_together_and_of_all_cells() -> None:
+    noisy = (0.8, 0.9, 1.0, 1.1, 1.2)
+    metrics = ("ttft_p50_seconds", "e2e_p50_seconds")
+    for names, significance in ((metrics[:1], 0.05), (metrics, 0.025)):
+        cell = judged(
+            side(**dict.fromkeys(names, noisy)), side(**dict.fromkeys(names, [1.0] * 5)), *names
+        )[0]  # fmt: skip
+        assert cell.variation_ratio == pytest.approx(variation_ratio(noisy)), "that of the noisier side is shown"
+        assert cell.power_ratio == power(
+            5, 5, variation=variation_ratio(noisy) / math.sqrt(2), regression_ratio=0.2, minimum_effect_ratio=0.05,
+            significance=significance,
+        )  # fmt: skip
+
+
+def test_without_any_value_it_is_said_that_nothing_was_measured() -> None:
+    for ours, theirs, whose in (([None] * 5, STEADY, ""), (STEADY, [None] * 5, "in the reference: ")):
+        (cell,) = judged(side(ttft_p50_seconds=ours), side(ttft_p50_seconds=theirs), "ttft_p50_seconds")
+        assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
+        assert cell.detail.startswith(f"{whose}run 1: no value of ttft_p50_seconds")
