@@ -48,6 +48,8 @@ class Document:
 
     data: Any
     lines: dict[Location, int] = field(default_factory=dict)
+    nulls: frozenset[Location] = frozenset()
+    """Where null (or ~) is written out. Elsewhere None is nothing written: a key whose value is commented out."""
 
     def line_of(self, location: Location) -> int | None:
         """Line of the value at ``location``, or of the nearest thing around it."""
@@ -96,7 +98,7 @@ def parse_document(raw: bytes, name: str) -> Document:
     data = None if root is None else walker.value(root, ())
     if walker.problems:
         raise ConfigError(walker.problems)
-    return Document(data, walker.lines)
+    return Document(data, walker.lines, frozenset(walker.nulls))
 
 
 def _refuse_deep_nesting(text: str, name: str) -> None:
@@ -147,6 +149,7 @@ class _Walker:
         self.name = name
         self.problems: list[str] = []
         self.lines: dict[Location, int] = {}
+        self.nulls: set[Location] = set()
         self._nodes = 0
 
     def value(self, node: yaml.Node, location: Location) -> Any:
@@ -162,7 +165,10 @@ class _Walker:
         if isinstance(node, yaml.SequenceNode):
             self._tag_is(node, "seq")
             return [self.value(child, (*location, index)) for index, child in enumerate(node.value)]
-        return self._scalar(node)
+        found = self._scalar(node)
+        if found is None and node.value:
+            self.nulls.add(location)
+        return found
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         out: dict[str, Any] = {}

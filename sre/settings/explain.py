@@ -49,7 +49,16 @@ def unwrapped(annotation: Any) -> Any:
 
 
 def annotation_at(model: type[BaseModel], location: Sequence[str | int]) -> Any:
-    """Type expected at ``location`` under ``model``; None where there is no such place."""
+    """Type expected at ``location`` under ``model``, inside Optional; None where there is no such place."""
+    return unwrapped(_declared_at(model, location))
+
+
+def may_be_null(model: type[BaseModel], location: Sequence[str | int]) -> bool:
+    """Whether null is a value at ``location`` under ``model``."""
+    return type(None) in get_args(_declared_at(model, location))
+
+
+def _declared_at(model: type[BaseModel], location: Sequence[str | int]) -> Any:
     here: Any = model
     for part in location:
         here = unwrapped(here)
@@ -64,7 +73,7 @@ def annotation_at(model: type[BaseModel], location: Sequence[str | int]) -> Any:
             here = get_args(here)[1]
         else:
             return None
-    return unwrapped(here)
+    return here
 
 
 def known_keys(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from sre.errors import ConfigError
 from sre.settings import checks
 from sre.settings.document import MAX_BYTES, Document, Location, parse_document, path_text
-from sre.settings.explain import annotation_at, explain
+from sre.settings.explain import annotation_at, explain, may_be_null
 from sre.settings.models import Root
 
 DEFAULT_PATH = Path("sre.yaml")
@@ -47,7 +47,7 @@ def parse_settings(raw: bytes, name: str = "sre.yaml", folder: Path | None = Non
         sections = ", ".join(Root.model_fields)
         raise ConfigError([f"{name}: is not a group of sections; write {sections} as top-level keys"])
     wrong_booleans: list[Location] = []
-    data = _prepared(data, (), wrong_booleans)
+    data = _prepared(data, (), document, wrong_booleans)
     problems = [
         _with_line(document, name, where, "true/false is not a number; write a number") for where in wrong_booleans
     ]
@@ -79,27 +79,32 @@ def _with_line(document: Document, name: str, where: Location, sentence: str) ->
     return f"{name}: {path_text(where)}: {sentence}{f' (line {line})' if line else ''}"
 
 
-def _prepared(value: Any, location: Location, wrong_booleans: list[Location]) -> Any:
+def _prepared(value: Any, location: Location, document: Document, wrong_booleans: list[Location]) -> Any:
     """
-    ``value`` for pydantic: a section whose keys are all commented out (null) is left to its defaults, and booleans that
-    stand for numbers are noted (pydantic would read true as 1).
+    ``value`` for pydantic: a section whose keys are all commented out is left to its defaults, also as null unless that
+    means something there, and booleans that stand for numbers are noted (pydantic would read true as 1).
     """
     if isinstance(value, dict):
         out = {}
         for key, child in value.items():
             here = (*location, key)
-            expected = annotation_at(Root, here)
-            if child is None and isinstance(expected, type) and issubclass(expected, BaseModel):
+            if child is None and _is_section(here) and not (here in document.nulls and may_be_null(Root, here)):
                 continue
-            if child is None and get_origin(expected) in (tuple, dict) and location:
-                continue
-            out[key] = _prepared(child, here, wrong_booleans)
+            out[key] = _prepared(child, here, document, wrong_booleans)
         return out
     if isinstance(value, list):
-        return [_prepared(child, (*location, index), wrong_booleans) for index, child in enumerate(value)]
+        return [_prepared(child, (*location, index), document, wrong_booleans) for index, child in enumerate(value)]
     if isinstance(value, bool) and annotation_at(Root, location) in (int, float):
         wrong_booleans.append(location)
     return value
+
+
+def _is_section(location: Location) -> bool:
+    """Whether keys or entries are expected there."""
+    expected = annotation_at(Root, location)
+    if isinstance(expected, type) and issubclass(expected, BaseModel):
+        return True
+    return get_origin(expected) in (tuple, dict) and len(location) > 1
 
 
 def _exists(path: Path) -> bool:

@@ -27,6 +27,21 @@ def test_empty_file_and_empty_sections_mean_the_defaults(raw: bytes) -> None:
     assert parse_settings(raw) == Root()
 
 
+@pytest.mark.parametrize(
+    ("raw", "limited"),
+    [
+        (b"notify: {storm: null}", False),
+        (b"notify:\n  storm: ~\n", False),
+        (b'{"notify": {"storm": null}}', False),
+        (b"notify:\n  storm:\n    # max_messages: 5\n", True),  # its keys are commented out
+        (b"notify: null", True),  # null means nothing there
+    ],
+)
+def test_null_is_taken_where_it_means_something(raw: bytes, limited: bool) -> None:
+    storm = parse_settings(raw).notify.storm
+    assert storm == (Root().notify.storm if limited else None)
+
+
 def test_without_a_file_the_defaults_apply_and_with_one_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
