@@ -43,7 +43,7 @@ def render(status: StackStatus) -> list[RenderableType]:
     parts: list[RenderableType] = []
     stack = status.stack
     if stack is None:
-        parts.append(Text(printable(f"supervisor: {NOT_SEEN}: {status.stack_problem}"), style="red"))
+        parts.append(Text(printable(f"{NOT_SEEN}: {status.stack_problem}"), style="red"))
         parts += [Text(f"  still running: {name} (pid {pid})") for name, pid in status.leftovers]
         if status.leftovers:
             parts.append(Text("take it over with: sre up, or stop it with: sre down"))

@@ -108,8 +108,8 @@ def notification_json(row: OutboxRow) -> dict[str, Any]:
 def as_text(report: Report) -> str:
     """Return ``report`` for a person at a terminal."""
     incident = report.incident
-    lines = [*_head(incident, report.standing), *_answered(report.standing), *_facts(incident), "", "in flight when it opened"]
-    lines += _contexts(incident)
+    lines = [*_head(incident, report.standing), *_answered(report.standing), *_facts(incident)]
+    lines += ["", "in flight when it opened", *_contexts(incident)]
     lines += ["", "what happened (UTC)", *timeline_lines(report.events, began=incident.opened_wall)]
     lines += ["", "notifications", *(_notification(row) for row in report.notifications)]
     if not report.notifications:

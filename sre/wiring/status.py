@@ -15,9 +15,11 @@ from sre.adapters.supervisor_client import SupervisorClient
 from sre.errors import DependencyError, ExitCode, StateError
 from sre.settings.paths import StatePaths
 from sre.signals.types import ProcessState
+from sre.stack.processes import GUARD_NAME
 from sre.stack.status import StackReport, stack_report_to_json
 
 GUARD_TIMEOUT_SECONDS = 2.0
+NOBODY_ANSWERS = "guard: nobody answers: breakers not seen"
 STALE_TICK_SECONDS = 10.0
 """A guard that decided nothing for this long sees nothing, though it answers."""
 
@@ -72,9 +74,9 @@ async def stack_status(paths: StatePaths) -> StackStatus:
     (stack, stack_problem), (guard, guard_problem) = await asyncio.gather(
         _ask_supervisor(paths), ask_guard(paths.guard_socket)
     )
-    if guard is None and stack is not None and all(process.role != "guard" for process in stack.processes):
-        guard_problem = "no guard runs (sre up --no-guard): breakers not seen"
     leftovers = () if stack is not None else _leftovers(paths)
+    if guard_problem == NOBODY_ANSWERS:
+        guard_problem = _absent_guard(stack, leftovers)
     return StackStatus(stack, stack_problem, guard, guard_problem, leftovers)
 
 
@@ -83,6 +85,20 @@ async def _ask_supervisor(paths: StatePaths) -> tuple[StackReport | None, str | 
         return await SupervisorClient(paths.supervisor_socket).status(), None
     except DependencyError as error:
         return None, str(error)
+
+
+def _absent_guard(stack: StackReport | None, leftovers: tuple[tuple[str, int], ...]) -> str:
+    """Why nobody answers as the guard, by what is known of its process."""
+    if stack is None:
+        if GUARD_NAME in dict(leftovers):
+            return f"{NOBODY_ANSWERS}, though its process is there; see its log"
+        return "guard: does not run: breakers not seen"
+    state = next((process.state for process in stack.processes if process.role == "guard"), None)
+    if state is None:
+        return "no guard runs (sre up --no-guard): breakers not seen"
+    if state is ProcessState.STARTING:
+        return "guard: is starting: breakers not seen yet"
+    return f"{NOBODY_ANSWERS}; its process is {state.value}, see its log"
 
 
 async def ask_guard(socket: Path) -> tuple[dict[str, Any] | None, str | None]:
@@ -98,8 +114,17 @@ async def ask_guard(socket: Path) -> tuple[dict[str, Any] | None, str | None]:
             data = await response.json(content_type=None)
             if response.status != 200 or not isinstance(data, dict):
                 return None, f"guard {socket}: answered {response.status}, not its status: breakers not seen"
-    except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
-        return None, f"guard {socket}: not reachable: breakers not seen; is it starting? see its log"
+    except TimeoutError:
+        return None, f"guard: did not answer within {GUARD_TIMEOUT_SECONDS:g} s: breakers not seen; see its log"
+    except aiohttp.ClientConnectorError as error:
+        if isinstance(error.os_error, PermissionError):
+            return None, f"guard {socket}: may not be opened by you: breakers not seen; ask as the user who ran sre up"
+        return None, NOBODY_ANSWERS
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return (
+            None,
+            f"guard {socket}: no answer that can be read ({type(error).__name__}): breakers not seen; see its log",
+        )
     age = data.get("tick_age_seconds")
     if not isinstance(age, int | float):
         return data, "guard: has not decided anything yet: breakers not seen"

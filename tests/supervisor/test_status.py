@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from sre.adapters.engines import vllm
 from sre.adapters.engines.vllm import problems
 from sre.cli.stack_view import duration, render
 from sre.errors import ExitCode
+from sre.servers.guard_api import serve_unix
 from sre.settings.paths import StatePaths
 from sre.settings.stack import EngineSettings
 from sre.signals.types import ProcessIdentity, ProcessState
-from sre.stack.status import ProcessReport, StackReport
+from sre.stack.status import ProcessReport, StackReport, stack_report_to_json
 from sre.wiring.stack import port_problem
 from sre.wiring.status import StackStatus, ask_guard, phase_of, stack_status
 
@@ -111,7 +113,7 @@ def test_text_without_a_supervisor_names_what_still_runs() -> None:
     status = StackStatus(None, "supervisor x: is not running", None, "guard: not reachable", (("sim-0", 42),))
     assert phase_of(status) == "running without a supervisor"
     text = shown(status)
-    assert "supervisor: not seen: supervisor x: is not running" in text
+    assert "not seen: supervisor x: is not running" in text
     assert "still running: sim-0 (pid 42)" in text
     assert "sre up" in text
     assert "sre down" in text
@@ -130,6 +132,34 @@ async def test_nothing_there_is_not_seen(short_dir: Path) -> None:
     assert status.guard is None
     assert status.exit_code is ExitCode.NO_ANSWER
     assert phase_of(status) == "not running"
+    assert shown(status).splitlines() == [
+        f"not seen: supervisor {short_dir}/run/supervisor.sock: is not running; start it with sre up",
+        "guard: does not run: breakers not seen",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        (ProcessState.STARTING, "guard: is starting: breakers not seen yet"),
+        (ProcessState.CRASHED, "guard: nobody answers: breakers not seen; its process is crashed, see its log"),
+        (None, "no guard runs (sre up --no-guard): breakers not seen"),
+    ],
+)
+async def test_a_guard_that_nobody_can_ask_is_told_by_its_process(
+    short_dir: Path, state: ProcessState | None, problem: str
+) -> None:
+    processes = [GATEWAY] if state is None else [GATEWAY, process("guard", "guard", state)]
+    paths = StatePaths(short_dir)
+    paths.create()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(stack_report_to_json(report(*processes)))
+
+    app = web.Application()
+    app.router.add_get("/status", answer)
+    async with serve_unix(app, paths.supervisor_socket):
+        assert (await stack_status(paths)).guard_problem == problem
 
 
 @pytest.mark.parametrize(
@@ -139,14 +169,10 @@ async def test_nothing_there_is_not_seen(short_dir: Path) -> None:
         ('{"tick_age_seconds": 60}', "decided nothing for 60 s"),
         ('{"tick_age_seconds": null}', "has not decided anything yet"),
         ("[]", "not its status"),
-        ("{", "not reachable"),
+        ("{", "no answer that can be read"),
     ],
 )
 async def test_guard_that_sees_nothing_is_a_problem(short_dir: Path, answer: str, problem: str | None) -> None:
-    from aiohttp import web
-
-    from sre.servers.guard_api import serve_unix
-
     async def status(_: web.Request) -> web.Response:
         return web.Response(text=answer)
 
