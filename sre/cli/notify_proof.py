@@ -22,11 +22,12 @@ def end_to_end(app: App, prometheus: str, alertmanager: str, wait_seconds: float
     app.note(f"a canary is on its way; it is waited for {wait_seconds:g} s at the most")
     proof = asyncio.run(run_proof(app.settings(), app.paths(), *urls, wait_seconds=wait_seconds))
     data = proof_json(proof)
-    app.emit(output, data, lambda: _table(data))
+    app.emit(output, data, lambda: proof_text(data))
     return {Ended.ARRIVED: ExitCode.OK, Ended.STOPPED: ExitCode.NO, Ended.UNKNOWN: ExitCode.NO_ANSWER}[proof.ended]
 
 
-def _table(data: dict[str, Any]) -> str:
+def proof_text(data: dict[str, Any]) -> str:
+    """Return what ``proof_json`` made, for people."""
     from sre.incidents.report import moment
 
     lines = [f"{'hop':<24}  {'when (UTC)':<19}  {'took':>9}"]
@@ -37,6 +38,6 @@ def _table(data: dict[str, Any]) -> str:
     if data["ended"] == "arrived":
         lines.append(f"arrived on every channel, {data['seconds']:.2f} s after it was exported")
     else:
-        word = "stopped at" if data["ended"] == "stopped" else "stopped somewhere after"
-        lines.append(f"{word} {data['stopped_at']}: {data['why']}")
+        where = data["stopped_at"] if data["ended"] == "stopped" else f"{data['stopped_at']} or after it"
+        lines.append(f"stopped at {where}: {data['why']}")
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sre.actions.records import OutboxRow, OutboxState
+from sre.cli.notify_proof import proof_text
 from sre.control.notify_proof import Canaries, Ended, Hop, Proof, judge, proof_json, prove
 from sre.errors import Unreachable
 from sre.notify.alert_messages import canary_message
@@ -46,6 +47,22 @@ def test_where_it_stopped(seen: tuple[Hop, ...], ended: Ended, at: str) -> None:
     found = judge(seen)
     assert found[:2] == (ended, at)
     assert bool(found[2]) == (ended is not Ended.ARRIVED)
+
+
+@pytest.mark.parametrize(
+    ("seen", "last"),
+    [
+        (hops(3, None), "stopped at webhook: has it a route for SreCanary "),
+        # Nobody could look there: it may have been there already.
+        (
+            hops(2, None, unseen=("alertmanager",)),
+            "stopped at alertmanager or after it: between prometheus and webhook: ",
+        ),
+        (hops(5, 9.0), "arrived on every channel, 9.00 s after it was exported"),
+    ],
+)
+def test_the_last_line_names_the_place(seen: tuple[Hop, ...], last: str) -> None:
+    assert proof_text(proof_json(Proof("c1", seen, *judge(seen)))).splitlines()[-1].startswith(last)
 
 
 class World:
