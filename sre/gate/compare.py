@@ -190,6 +190,14 @@ def _answer(
         )
     if chance < policy.power_ratio:
         return Verdict.INCONCLUSIVE, Reason.NOISY, f"{figures}; {_remedy(one, chance, level, policy)}"
+    if one.effect >= policy.regression_ratio:
+        # The power is that of runs which vary as a bell does. Where one run of five is as before it does not hold.
+        return (
+            Verdict.INCONCLUSIVE,
+            Reason.NOISY,
+            f"{figures}; that is as much as a PASS rules out ({policy.regression_ratio:.0%}), and the runs agree "
+            "too little to call it a regression: more runs, or fewer cells",
+        )
     return Verdict.PASS, Reason.NO_REGRESSION, figures
 
 

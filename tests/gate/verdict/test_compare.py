@@ -89,6 +89,29 @@ def test_the_power_is_that_of_both_sides_noise_together_and_of_all_cells() -> No
         )  # fmt: skip
 
 
+def test_what_a_pass_rules_out_does_not_pass_when_it_is_seen() -> None:
+    """One lucky run of five keeps it from being significant among three cells, and hardly takes from the power."""
+    metrics = ("ttft_p50_seconds", "e2e_p50_seconds", "failed_ratio")
+    rest = {"e2e_p50_seconds": STEADY, "failed_ratio": [0.0] * 5}
+    for times, verdict in ((1.19, Verdict.PASS), (1.21, Verdict.INCONCLUSIVE)):
+        ours = (1.015, *(times * value for value in STEADY[1:]))
+        cell = judged(side(ttft_p50_seconds=ours, **rest), side(ttft_p50_seconds=STEADY, **rest), *metrics)[0]
+        assert cell.power_ratio is not None
+        assert cell.power_ratio >= 0.8
+        assert cell.verdict is verdict, cell.detail
+    assert cell.reason is Reason.NOISY
+    assert "as much as a PASS rules out (20%)" in cell.detail
+
+
+def test_a_run_without_a_value_takes_the_pass_from_all_others() -> None:
+    ours, theirs = side(ttft_p50_seconds=[*STEADY, 1.0, None]), side(ttft_p50_seconds=STEADY)
+    (cell,) = judged(ours, theirs, "ttft_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
+    assert cell.detail.startswith("run 7: no value of ttft_p50_seconds")
+    (whole,) = judged(theirs, ours, "ttft_p50_seconds")
+    assert whole.verdict is Verdict.PASS, "of a reference six values are as good as seven"
+
+
 def test_without_any_value_it_is_said_that_nothing_was_measured() -> None:
     for ours, theirs, whose in (([None] * 5, STEADY, ""), (STEADY, [None] * 5, "in the reference: ")):
         (cell,) = judged(side(ttft_p50_seconds=ours), side(ttft_p50_seconds=theirs), "ttft_p50_seconds")
