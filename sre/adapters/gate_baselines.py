@@ -18,6 +18,8 @@ from sre.gate.baseline import Baseline
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 """As in the settings: nothing that leaves the folder."""
 
+ANOTHER_FOLDER = "choose another folder (gate.baseline.folder)"
+
 LARGEST_BYTES = 64 * 2**20
 """A hundred runs of many stages are some 10 MB; what is larger is no baseline."""
 
@@ -84,7 +86,7 @@ class BaselineFolder:
         path = self.path(name)
         with self._alone():
             fresh = change(self.load(name))
-            write_atomically(path, baselines.dumps(fresh))
+            write_atomically(path, baselines.dumps(fresh), instead=ANOTHER_FOLDER)
         return fresh
 
     def replace(self, name: str, baseline: Baseline) -> None:
@@ -96,7 +98,7 @@ class BaselineFolder:
         """
         path = self.path(name)
         with self._alone():
-            write_atomically(path, baselines.dumps(baseline))
+            write_atomically(path, baselines.dumps(baseline), instead=ANOTHER_FOLDER)
 
     def names(self) -> tuple[str, ...]:
         """Names of the files there are, sorted; empty without a folder. StateError: it cannot be read."""

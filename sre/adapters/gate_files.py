@@ -7,7 +7,6 @@ Result folders of gate runs: STATE_DIR/gate/<id>/ with gate.json, requests-*.jso
 from __future__ import annotations
 
 import contextlib
-import errno
 import gzip
 import os
 import re
@@ -18,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from sre.adapters.processes.files import disk_remedy
 from sre.errors import ConfigError, StateError
 from sre.gate.report import document, jsonl
 from sre.gate.result import GateResult
@@ -190,7 +190,7 @@ def write(path: Path, text: str) -> None:
     _replace(path, [text.encode()], mode=0o666, instead=ANOTHER_FILE)
 
 
-def require_writable(path: Path, option: str, *, makes_folder: bool) -> None:
+def require_writable(path: Path, option: str, *, makes_folder: bool, instead: str = ANOTHER_FILE) -> None:
     """
     Tell whether ``path`` could be written now; leaves nothing. What the disk will hold later nobody knows.
 
@@ -201,21 +201,23 @@ def require_writable(path: Path, option: str, *, makes_folder: bool) -> None:
     Raises:
         StateError: It could not.
     """
+    if path.is_dir():
+        raise StateError(f"{option} {path}: a folder is in its place; remove it, or {instead}")
     if path.exists() and (not makes_folder or not path.is_file()):
         if not os.access(path, os.W_OK):
-            raise StateError(f"{option} {path}: cannot be written; correct its permissions, or {ANOTHER_FILE}")
+            raise StateError(f"{option} {path}: cannot be written; correct its permissions, or {instead}")
         return
     place = path.absolute().parent
     while makes_folder and not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
         what = "is no folder" if place.exists() else "there is no such folder"
-        raise StateError(f"{option} {path}: {place}: {what}; {ANOTHER_FILE}")
+        raise StateError(f"{option} {path}: {place}: {what}; {instead}")
     try:
         tempfile.TemporaryFile(dir=place).close()  # permissions do not tell: a disk may be read-only
     except OSError as error:
         raise StateError(
-            f"{option} {path}: no file can be made in {place}: {error.strerror}; {_remedy(error)}, or {ANOTHER_FILE}"
+            f"{option} {path}: no file can be made in {place}: {error.strerror}; {disk_remedy(error)}, or {instead}"
         ) from error
 
 
@@ -253,9 +255,4 @@ def _explained(path: Path, instead: str = ANOTHER_FOLDER) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror or error}; {_remedy(error)}, or {instead}") from error
-
-
-def _remedy(error: OSError) -> str:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return "free space on its disk" if full else "correct its permissions"
+        raise StateError(f"{path}: {error.strerror or error}; {disk_remedy(error)}, or {instead}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,9 +55,12 @@ def accept(
     Replaces an older baseline of that name, and says which.
 
     \b
-    Exit codes: 0 accepted, or it is the baseline already · 2 no such run · 3 does not qualify, or is older
+    Exit codes: 0 accepted, or it is the baseline already · 1 the file cannot be written · 2 no such run · 3 does not
+    qualify, or is older
     """
     from sre.adapters.clock import SystemClock
+    from sre.adapters.gate_baselines import ANOTHER_FOLDER
+    from sre.adapters.gate_files import require_writable
     from sre.gate.acceptance import already_is, never_passes, require_newer
     from sre.gate.baseline import accept as accepted
     from sre.gate.judging import JudgePolicy
@@ -89,7 +93,11 @@ def accept(
             client_lag_p99_seconds=settings.client_lag_p99_seconds,
         )
 
-    made = change(files.load(chosen) if add else None) if dry_run else _write(files, chosen, change, add)
+    if dry_run:
+        require_writable(path, f"baseline {chosen}:", makes_folder=True, instead=ANOTHER_FOLDER)
+        made = change(files.load(chosen) if add else None)
+    else:
+        made = _write(files, chosen, change, add)
     warnings = never_passes(found, JudgePolicy.of(settings))
     document = {"name": chosen, "file": str(path), "written": not dry_run, "replaces": there.said or None}
     app.emit(
@@ -138,14 +146,20 @@ def _write(files: BaselineFolder, name: str, change: Any, add: bool) -> Baseline
 @output_option
 @pass_app
 def show(app: App, name: str | None, output: str) -> int:
-    """Show a baseline: its runs, when and of what they were, under which conditions. [default: gate.baseline.name]"""
+    """Show a baseline: its runs, when and of what they were, what they can show. [default: gate.baseline.name]"""
+    from sre.gate.acceptance import outlook
+    from sre.gate.judging import JudgePolicy
+
     chosen = name or app.settings().gate.baseline.name
     files = _files(app)
     found = files.load(chosen)
     if found is None:
         known = ", ".join(files.names()) or "none"
         raise ConfigError([f"gate: no baseline {chosen!r} in {files.path(chosen).parent}; there are: {known}"])
-    app.emit(output, {"name": found.name, "file": str(files.path(chosen)), **_document(found)}, lambda: _text(found))
+    settings = app.settings().gate
+    told = outlook(found, JudgePolicy.of(settings), settings.baseline.runs)
+    document = {"name": found.name, "file": str(files.path(chosen)), **_document(found), "outlook": list(told)}
+    app.emit(output, document, lambda: _text(found, told))
     return ExitCode.OK
 
 
@@ -198,7 +212,7 @@ def _document(found: Baseline) -> dict[str, Any]:
     }
 
 
-def _text(found: Baseline) -> str:
+def _text(found: Baseline, outlook: Sequence[str]) -> str:
     from sre.gate.report.figures import utc
 
     lines = [f"baseline {found.name}: {len(found.runs)} runs of {found.model}, days {', '.join(found.days)}"]
@@ -206,6 +220,7 @@ def _text(found: Baseline) -> str:
         forced = ", by force" if one.forced else ""
         note = f": {one.note}" if one.note else ""
         lines.append(f"  {utc(one.accepted_at)} {one.run_id}, {one.runs} runs{forced}{note}")
+    lines += ["what it can show:", *(f"  {sentence}" for sentence in outlook)]
     lines += ["conditions:", *(f"  {name}: {value}" for name, value in found.fingerprint.fields)]
     lines += ["of:", *(f"  {name}: {value}" for name, value in found.fingerprint.subject)]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Before a run becomes a baseline: what it takes the place of, and whether anything compared with it can pass."""
+"""What a run takes the place of as a baseline, and what a comparison with a baseline can show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from sre.gate.compare import judge_cells
 from sre.gate.judging import JudgePolicy
 from sre.gate.percentiles import sample_floor
 from sre.gate.result import GateResult
+from sre.gate.statistics import power, runs_needed
 from sre.gate.verdict import Reason
+
+ONE_DAY = (
+    "its runs are of one day: how days differ looks like a regression. Where they differ by 3 % equal builds fail in "
+    "about 13 of 100 comparisons, by 5 % in 20, and in 5 where they do not; more runs of that day change nothing. Add "
+    "runs of other days (sre gate baseline accept --add), or compare in turns (sre gate run --against)"
+)
+"""By simulation: ``test_a_day_of_its_own_looks_like_a_regression`` in tests/benchmarks/bench_gate_verdict.py."""
 
 
 def already_is(existing: Baseline, result: GateResult) -> bool:
@@ -65,4 +73,39 @@ def never_passes(result: GateResult, policy: JudgePolicy) -> tuple[str, ...]:
             f"{cell.cell}: {fewest} requests per run, {percentile.upper()} takes {floor}: nothing compared with this "
             f"baseline can PASS; make its stages longer (--seconds, gate.load.stage_seconds){other}"
         )
+    return tuple(found)
+
+
+def outlook(baseline: Baseline, policy: JudgePolicy, runs: int) -> tuple[str, ...]:
+    """
+    Sentences: of how many days it is, and how surely ``runs`` new runs would show a regression of each gated cell.
+
+    Like ``power`` for new runs that vary as those of the baseline do; found by comparing it with itself.
+    """
+    days = len(baseline.days)
+    found = [ONE_DAY if days == 1 else f"its runs are of {days} days: how days differ is part of how they vary"]
+    cells = judge_cells(baseline.runs, baseline.runs, policy)
+    asked = {
+        "regression_ratio": policy.regression_ratio,
+        "minimum_effect_ratio": policy.minimum_effect_ratio,
+        "significance": policy.significance / max(1, len(cells)),
+    }
+    for cell in cells:
+        if cell.variation_ratio is None or len(cell.baseline) < policy.minimum_runs:
+            found.append(f"{cell.cell}: {cell.detail}")
+            continue
+        chance = power(runs, len(cell.baseline), variation=cell.variation_ratio, **asked)
+        told = (
+            f"{cell.cell}: its runs vary by {cell.variation_ratio:.1%}; {runs} new ones would show a regression of "
+            f"{policy.regression_ratio:.0%} in {chance:.0%} of cases"
+        )
+        if chance < policy.power_ratio:
+            needed = runs_needed(variation=cell.variation_ratio, wanted=policy.power_ratio, **asked)
+            remedy = (
+                f"about {needed} runs on each side would do (gate.baseline.runs)" if needed else "no number would do"
+            )
+            told += f", {policy.power_ratio:.0%} are asked for, so that most equal builds are INCONCLUSIVE: {remedy}"
+        elif cell.reason is Reason.TOO_FEW_SAMPLES:
+            told += f", but none can PASS: {cell.detail.rpartition('; ')[2]}"
+        found.append(told)
     return tuple(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,9 +26,23 @@ def stack_id(root: Path) -> str:
     return hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
 
 
-def write_atomically(path: Path, text: str) -> None:
+def disk_remedy(error: OSError) -> str:
+    """What to do where a disk refuses a file."""
+    return {
+        errno.ENOSPC: "free space on its disk",
+        errno.EDQUOT: "free space on its disk",
+        errno.EFBIG: "free space on its disk",
+        errno.EROFS: "mount its disk writable",
+        errno.EISDIR: "remove the folder that is in its place",
+    }.get(error.errno or 0, "correct its permissions")
+
+
+def write_atomically(path: Path, text: str, *, instead: str = "") -> None:
     """
     Replace ``path`` by ``text``, on disk when this returns; a crash leaves the old or the new content. Mode 0600.
+
+    Args:
+        instead: What else can be done where the disk refuses, for the message: "choose another folder".
 
     Raises:
         StateError: The disk refuses; the old content stands.
@@ -48,9 +63,8 @@ def write_atomically(path: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise StateError(
-            f"{path}: cannot be written: {error.strerror}; free space or correct its permissions"
-        ) from error
+        other = f", or {instead}" if instead else ""
+        raise StateError(f"{path}: cannot be written: {error.strerror}; {disk_remedy(error)}{other}") from error
 
 
 class LedgerFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sre.adapters.gate_baselines import BaselineFolder
+from sre.adapters.processes.files import disk_remedy
 from sre.errors import ConfigError, Refused, StateError
 from sre.gate.baseline import Baseline, add
 from tests.gate.verdict.test_baseline import accepted, result
@@ -66,6 +68,15 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "default.json").mkdir()
     with pytest.raises(StateError, match="cannot be read"):
         BaselineFolder(tmp_path).load("default")
+    with pytest.raises(StateError, match=r"cannot be written: Is a directory; remove the folder that is in its"):
+        BaselineFolder(tmp_path).replace("default", accepted(result()))
+    assert os.listdir(tmp_path / "default.json") == []
+
+
+def test_a_read_only_disk_has_a_remedy_of_its_own() -> None:
+    assert disk_remedy(OSError(errno.EROFS, "Read-only file system")) == "mount its disk writable"
+    assert disk_remedy(OSError(errno.ENOSPC, "No space left on device")) == "free space on its disk"
+    assert disk_remedy(OSError(errno.EACCES, "Permission denied")) == "correct its permissions"
 
 
 def test_a_change_that_is_refused_leaves_the_old_one(tmp_path: Path) -> None:
