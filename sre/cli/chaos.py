@@ -182,9 +182,12 @@ def recover(app: App, discard: str | None, dry_run: bool, output: str) -> int:
     from sre.errors import StateError
     from sre.watchdog.journal import JournalUnwritable
     from sre.watchdog.recover import discard as set_aside
+    from sre.watchdog.recover import holds_run
     from sre.watchdog.recover import recover as recover_runs
 
     folder = app.paths().chaos
+    if discard is not None and not holds_run(folder, discard):
+        raise ConfigError([f"sre chaos: --discard: no run {discard!r}; see sre chaos status"])
     if dry_run:
         return _show_open(app, output)
     if not folder.exists():

@@ -135,12 +135,13 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
     List unsent messages. Exit 3 if one is dead: given up, nobody was told.
 
     A message that waits for its channel's limit, for the end of quiet hours or for a digest says so. Before the guard
-    first ran there are none: exit 0, and that is said.
+    first ran there are none: exit 0, and that is said. Exit 3, too, if there is no such digest or incident.
     """
     from sre.actions.records import OutboxState
     from sre.incidents.report import notification_json
 
     if not has_state(app):
+        _require_known(app, None, digest, incident)
         app.emit(output, [], lambda: _table(()))
         app.note(no_state(app))
         return ExitCode.OK
@@ -148,6 +149,8 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
     with _reader(app) as store:
         states = None if everything or digest or incident else unfinished
         rows = store.outbox(states=states, digest=digest, incident_id=incident, limit=limit)
+        if not rows:
+            _require_known(app, store, digest, incident)
     app.emit(output, [notification_json(row) for row in rows], lambda: _table(rows))
     if len(rows) == limit:
         app.note(f"the newest {limit} are listed; more with --limit")
@@ -155,6 +158,18 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
     if dead:
         app.note(f"{len(dead)} dead: send again with sre notify outbox retry ID or --all-dead, or give up with … drop")
     return ExitCode.NO if dead else ExitCode.OK
+
+
+def _require_known(app: App, store: StoreReader | None, digest: str | None, incident: str | None) -> None:
+    """Raise Refused where no message was found because a digest or incident of this name never was."""
+    from sre.adapters.incident_files import IncidentFiles
+
+    if digest is not None and (store is None or not store.outbox(digest=digest, limit=1)):
+        raise Refused(f"outbox: there is no digest {digest!r}; see sre notify outbox list --all")
+    if incident is None or (store is not None and store.incident(incident) is not None):
+        return
+    if IncidentFiles(app.paths().incidents).read(incident) is None:
+        raise Refused(f"incident: there is no {incident!r}; see sre incident list")
 
 
 @outbox.command()
@@ -232,6 +247,7 @@ def _change(app: App, message_id: int | None, verb: str, *, all_dead: bool, chan
     if (message_id is None) is not all_dead or (channel is not None and not all_dead):
         raise click.UsageError("give either a message's id, or --all-dead (with --channel or without)")
     if not has_state(app):
+        _require_channel(app, channel, ())
         app.note(no_state(app))
         if message_id is None:
             return ExitCode.OK
@@ -256,7 +272,9 @@ def _change(app: App, message_id: int | None, verb: str, *, all_dead: bool, chan
 
 
 def _change_dead(app: App, desk: OutboxDesk, verb: str, channel: str | None, *, dry_run: bool) -> int:
-    dead = {load.channel: load.dead for load in desk.outbox_load() if load.dead and channel in (None, load.channel)}
+    loads = desk.outbox_load()
+    _require_channel(app, channel, [load.channel for load in loads])
+    dead = {load.channel: load.dead for load in loads if load.dead and channel in (None, load.channel)}
     # What nobody would send stays what it is: dead, and seen.
     stranded = sorted(set(dead) - _names(app)) if verb == "retry" else []
     count = 0
@@ -269,6 +287,13 @@ def _change_dead(app: App, desk: OutboxDesk, verb: str, channel: str | None, *, 
     return ExitCode.NO if stranded else ExitCode.OK
 
 
+def _require_channel(app: App, name: str | None, with_messages: Sequence[str]) -> None:
+    """Raise ConfigError where neither sre.yaml nor a message knows the channel: nothing of it was looked at."""
+    known = sorted({*_names(app), *with_messages})
+    if name is not None and name not in known:
+        raise _no_channel("--channel", name, known)
+
+
 def _names(app: App) -> set[str]:
     return {channel.name for channel in app.settings().notify.channels}
 
@@ -279,13 +304,16 @@ def _chosen(app: App, name: str | None) -> Sequence[ChannelSettings]:
         return channels
     chosen = [channel for channel in channels if channel.name == name]
     if not chosen:
-        import difflib
-
-        known = [channel.name for channel in channels]
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
-        raise ConfigError([f"notify.channels: no channel {name!r}; {hint}"])
+        raise _no_channel("notify.channels", name, [channel.name for channel in channels])
     return chosen
+
+
+def _no_channel(where: str, name: str, known: Sequence[str]) -> ConfigError:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return ConfigError([f"{where}: no channel {name!r}; {hint}known: {', '.join(known) or 'none'}"])
 
 
 def _test_message(wall: float) -> Message:

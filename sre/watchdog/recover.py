@@ -93,9 +93,14 @@ def recover(chaos_folder: Path) -> tuple[Recovered, ...]:
     return tuple(done)
 
 
+def holds_run(chaos_folder: Path, run_id: str) -> bool:
+    """Whether there is a run of this id that can be set aside."""
+    return (chaos_folder / run_id / FILE_NAME).exists()
+
+
 def discard(chaos_folder: Path, run_id: str) -> Path:
     """Set a run's folder aside after a person looked at it; return where it is now. Raises FileNotFoundError."""
     folder = chaos_folder / run_id
-    if not (folder / FILE_NAME).exists():
+    if not holds_run(chaos_folder, run_id):
         raise FileNotFoundError(folder)
     return folder.rename(folder.with_name(run_id + DISCARDED_SUFFIX))

@@ -209,6 +209,25 @@ def test_what_nobody_would_send_is_not_called_sent_soon(hang: StatePaths, capsys
     assert capsys.readouterr().err == "1 dead messages are sent as soon as the guard runs\n"
 
 
+def test_a_name_that_is_misspelt_is_not_an_empty_answer(
+    hang: StatePaths, paths: StatePaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("post")
+    for verb in ("retry", "drop"):
+        for more in ([], ["--dry-run"]):
+            assert sre(hang, "notify", "outbox", verb, "--all-dead", "--channel", "mial", *more) == 2
+            assert capsys.readouterr() == (
+                "", "sre: --channel: no channel 'mial'; did you mean mail? known: mail, post\n",
+            )  # fmt: skip
+    assert sre(hang, "notify", "outbox", "list", "--incident", "inc-nix") == 3
+    assert capsys.readouterr() == ("", "sre: incident: there is no 'inc-nix'; see sre incident list\n")
+    assert sre(hang, "notify", "outbox", "list", "--digest", "digest-nix") == 3
+    assert "there is no digest 'digest-nix'" in capsys.readouterr().err
+    IncidentFiles(hang.incidents).open("inc-20270115-090000-00a1", {"scope": "engine sim-0", "reason": "hang"})
+    assert sre(hang, "notify", "outbox", "list", "--incident", "inc-20270115-090000-00a1") == 0
+    assert capsys.readouterr().out == "no messages\n", "it is there, and nobody was told"
+
+
 def test_the_outbox_of_a_stack_that_never_ran(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
     never = f"no state yet in {paths.root}: the guard has not run; start it with sre up\n"
     assert sre(paths, "notify", "outbox", "list") == 0
@@ -217,6 +236,10 @@ def test_the_outbox_of_a_stack_that_never_ran(paths: StatePaths, capsys: pytest.
     assert capsys.readouterr() == ("[]\n", never)
     assert sre(paths, "notify", "outbox", "retry", "--all-dead") == 0
     assert capsys.readouterr() == ("", never)
+    assert sre(paths, "notify", "outbox", "drop", "--all-dead", "--channel", "nix") == 2
+    assert "--channel: no channel 'nix'; known: " in capsys.readouterr().err
+    assert sre(paths, "notify", "outbox", "list", "--incident", "nix") == 3
+    assert "there is no 'nix'" in capsys.readouterr().err
     for verb in ("show", "retry", "drop"):
         assert sre(paths, "notify", "outbox", verb, "1") == 3
         assert "message 1" in capsys.readouterr().err
@@ -241,7 +264,7 @@ def old_name(function: str, *argv: str, state_dir: Path) -> subprocess.Completed
 @pytest.mark.integration
 def test_old_names(hang: StatePaths) -> None:
     told = old_name("vllm_analyzer", "--last-failure", state_dir=hang.root)
-    assert (told.returncode, told.stdout.splitlines()[0]) == (0, f"{ID}  resolved 2027-01-15 08:00:41")
+    assert (told.returncode, told.stdout.splitlines()[0]) == (0, f"{ID}  resolved 2027-01-15 08:00:41 UTC")
     assert old_name("vllm_analyzer", state_dir=hang.root).returncode == 2
     switch = old_name("vllm_config", "--switch-model", "m", "--keep-session", "300", state_dir=hang.root)
     assert (switch.returncode, switch.stdout) == (1, "")

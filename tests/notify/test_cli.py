@@ -50,7 +50,9 @@ def test_missing_secrets_are_all_named(config: Path, capsys: pytest.CaptureFixtu
 
 def test_an_unknown_channel_names_the_nearest(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sre(config, "notify", "test", "oncal-sms") == 2
-    assert capsys.readouterr().err == ("sre: notify.channels: no channel 'oncal-sms'; did you mean oncall-sms?\n")
+    assert capsys.readouterr().err == (
+        "sre: notify.channels: no channel 'oncal-sms'; did you mean oncall-sms? known: mail, oncall-sms\n"
+    )
 
 
 def test_a_dry_run_shows_the_message(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
