@@ -32,6 +32,8 @@ TIMES = {
 FAILED_RATIO = "failed_ratio"
 LESS_IS_WORSE = frozenset({"throughput_rps", "output_tokens_per_second"})
 METRICS = (*TIMES, FAILED_RATIO, *sorted(LESS_IS_WORSE))
+TOKENS_PER_ANSWER = "tokens_per_answer"
+"""Kept beside the metrics and judged by none: what ``same_work`` compares."""
 BY_USAGE = frozenset({"tpot_p99_seconds", "tpot_p50_seconds", "output_tokens_per_second"})
 WITHOUT_USAGE = ": it rests on the server's usage, which did not come with every answer"
 
@@ -159,6 +161,8 @@ def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
     served = stage.completed_rps * kind.ok / stage.ok if stage.ok else 0.0
     values["throughput_rps"] = served if kind.planned else None
     values["output_tokens_per_second"] = _tokens_per_second(stage, kind)
+    tokens = kind.output_tokens if stage.output_tokens_per_second is not None else None
+    values[TOKENS_PER_ANSWER] = tokens / kind.ok if tokens is not None and kind.ok else None
     for metric in (FAILED_RATIO, *LESS_IS_WORSE):
         counts[metric] = offered
     name = kind.request_class

@@ -15,6 +15,7 @@ from statistics import median
 from sre.gate.cells import LESS_IS_WORSE, TIMES, CellValues, MeasuredRun, collect, named_cells
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_stage
 from sre.gate.percentiles import sample_floor
+from sre.gate.same_work import ANSWER_LENGTH, less_work
 from sre.gate.statistics import (
     LARGEST_SIDE,
     critical_u,
@@ -46,6 +47,8 @@ class _Sides:
     """Of the noisier side."""
     typical_variation: float
     """Of both sides together: what the power is computed from."""
+    less_work: str = ""
+    """Why figures that are no worse prove nothing; "" if nothing does."""
 
 
 def judge_cells(
@@ -90,7 +93,9 @@ def _sides(
         effect_ratio(ours.values, theirs.values, higher_is_worse=cell.metric not in LESS_IS_WORSE),
         max(mine, yours),
         math.sqrt((mine * mine + yours * yours) / 2),
-    )
+        "" if ANSWER_LENGTH in policy.may_differ
+        else less_work(candidate, reference, cell, policy.minimum_effect_ratio),
+    )  # fmt: skip
 
 
 def _stopped(
@@ -198,6 +203,8 @@ def _answer(
             f"{figures}; that is as much as a PASS rules out ({policy.regression_ratio:.0%}), and the runs agree "
             "too little to call it a regression: more runs, or fewer cells",
         )
+    if one.less_work:
+        return Verdict.INCONCLUSIVE, Reason.LESS_WORK, f"{figures}; {one.less_work}"
     return Verdict.PASS, Reason.NO_REGRESSION, figures
 
 

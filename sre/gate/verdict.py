@@ -27,6 +27,7 @@ class Reason(enum.Enum):
     TOO_FEW_SAMPLES = "too_few_samples"
     TOO_FEW_RUNS = "too_few_runs"
     NOISY = "noisy"  # the runs vary so much that a regression of the size to be found would be missed
+    LESS_WORK = "less_work"  # no slower, but its answers were shorter than the baseline's
     NO_BASELINE = "no_baseline"
     NOT_MEASURED = "not_measured"  # the cell's stage was skipped
     SELF_CHECK_FAILED = "self_check_failed"

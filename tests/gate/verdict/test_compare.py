@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from sre.gate.cells import MeasuredClass, MeasuredRun, MeasuredStage
+from sre.gate.cells import MeasuredClass, MeasuredRun, MeasuredStage, measure
 from sre.gate.compare import judge_cells
 from sre.gate.judging import JudgePolicy
 from sre.gate.statistics import power, variation_ratio
 from sre.gate.verdict import CellVerdict, Reason, Verdict
 from sre.settings.gate import GatedCellSettings
-from tests.gate.verdict.simulated import COMPARISON_ONLY
+from tests.gate.verdict.simulated import COMPARISON_ONLY, Model, lognormal_runs
 
 STEADY = (1.0, 1.01, 1.02, 1.03, 1.04)
 BARELY_SLOWER = (1.005, 1.2, 1.2, 1.2, 1.2)
@@ -117,3 +118,41 @@ def test_without_any_value_it_is_said_that_nothing_was_measured() -> None:
         (cell,) = judged(side(ttft_p50_seconds=ours), side(ttft_p50_seconds=theirs), "ttft_p50_seconds")
         assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
         assert cell.detail.startswith(f"{whose}run 1: no value of ttft_p50_seconds")
+
+
+def test_a_build_whose_answers_are_shorter_is_not_passed_for_being_faster() -> None:
+    """Fewer tokens are less work: that such a build is no slower says nothing."""
+    theirs = side(e2e_p50_seconds=STEADY, tokens_per_answer=[32.0] * 5)
+    (cell,) = judged(side(e2e_p50_seconds=STEADY, tokens_per_answer=[16.0] * 5), theirs, "e2e_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.LESS_WORK)
+    assert "its answers had 16 tokens, those of the reference 32" in cell.detail
+    (cell,) = judged(side(e2e_p50_seconds=STEADY, tokens_per_answer=[None] * 5), theirs, "e2e_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.LESS_WORK)
+    for tokens in (31.0, 32.0, 64.0):  # hardly fewer, as many, more
+        (cell,) = judged(side(e2e_p50_seconds=STEADY, tokens_per_answer=[tokens] * 5), theirs, "e2e_p50_seconds")
+        assert cell.verdict is Verdict.PASS
+
+
+def test_shorter_answers_excuse_no_regression_and_may_be_declared_to_make_no_difference() -> None:
+    theirs = side(e2e_p50_seconds=STEADY, tokens_per_answer=[32.0] * 5)
+    slower = side(e2e_p50_seconds=[2 * value for value in STEADY], tokens_per_answer=[16.0] * 5)
+    (cell,) = judged(slower, theirs, "e2e_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.FAIL, Reason.REGRESSION)
+    declared = replace(policy_of("e2e_p50_seconds"), may_differ=("answer_length",))
+    (cell,) = judge_cells(side(e2e_p50_seconds=STEADY, tokens_per_answer=[16.0] * 5), theirs, declared)
+    assert cell.verdict is Verdict.PASS
+
+
+def test_a_reference_that_does_not_tell_the_length_of_its_answers_is_compared_without() -> None:
+    (cell,) = judged(
+        side(e2e_p50_seconds=STEADY, tokens_per_answer=[16.0] * 5), side(e2e_p50_seconds=STEADY), "e2e_p50_seconds"
+    )
+    assert cell.verdict is Verdict.PASS
+
+
+def test_tokens_per_answer_are_those_that_the_server_counted() -> None:
+    (run,) = lognormal_runs(random.Random(1), Model(), 1)
+    assert measure(run).stages[0].classes["short"].values["tokens_per_answer"] == 16
+    untold = replace(run.stages[0].summary, output_tokens_per_second=None)  # type: ignore[type-var]
+    quiet = replace(run, stages=(replace(run.stages[0], summary=untold),))
+    assert measure(quiet).stages[0].classes["short"].values["tokens_per_answer"] is None
