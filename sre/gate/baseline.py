@@ -20,6 +20,7 @@ from sre.gate.percentiles import thinned
 from sre.gate.report import codec
 from sre.gate.result import GateResult
 from sre.gate.statistics import LARGEST_SIDE
+from sre.gate.summary import ALL
 from sre.gate.verdict import Reason, Verdict
 from sre.printable import one_line
 
@@ -195,7 +196,7 @@ def _slim(run: MeasuredRun) -> MeasuredRun:
             replace(
                 stage,
                 classes={
-                    name: _slim_class(kind, keep=name != "all" or len(stage.classes) != 2)
+                    name: _slim_class(kind, keep=name != ALL or len(stage.classes) != 2)
                     for name, kind in stage.classes.items()
                 },
             )

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from sre.gate.result import StageResult
 from sre.gate.self_checks import Check
 from sre.gate.stages import StageKind, StageSignals
-from sre.gate.summary import StageSummary
+from sre.gate.summary import ALL, StageSummary
 from sre.settings.gate import BudgetSettings
 
-ALL = "all"
 ROUND_TRIP = "round_trip_seconds"
 """In ``StageSignals.host``: time to first byte of a trivial request, before and after the stage, the lower one."""
 NOTABLE_GROWTH = 0.1

@@ -86,7 +86,7 @@ def sums(load: StageLoad, summary: StageSummary) -> Check:
     if load.aborted is None and summary.cancelled:
         # Neither ok nor failed: they would be missing from every percentile, and they are the slow ones.
         wrong.append(f"{summary.cancelled} cancelled in a stage that ran to its end")
-    by_class = sum(kind.planned for name, kind in summary.classes.items() if name != "all")
+    by_class = sum(kind.planned for name, kind in summary.classes.items() if name != ALL)
     if by_class != len(load.records):
         wrong.append(f"classes hold {by_class} of {len(load.records)}")
     if wrong:

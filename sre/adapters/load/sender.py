@@ -15,6 +15,7 @@ from sre.gate.answer import WORDLESS_TOKENS, Answer
 from sre.gate.ending import Ending, of_answer, of_status, short
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.schedule import PlannedRequest
+from sre.stack.gateway_names import REASON_HEADER
 
 PULSE_SECONDS = 0.025
 """How often deadlines are looked at and the loop's own lateness is measured."""
@@ -25,7 +26,6 @@ ROUNDING_SECONDS = 0.0005
 BURST = 16
 """Requests started in one go when behind; then answers are read, too."""
 ERROR_BODY_BYTES = 16 * 1024
-REASON_HEADER = "x-sre-reason"
 GIVEN_UP = Ending(Cause.CANCELLED, "the stage was given up")
 
 
