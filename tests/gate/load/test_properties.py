@@ -121,7 +121,9 @@ def p_nearest(values: list[float], ratio: float) -> float:
 
 
 def of_class(load: StageLoad, name: str) -> list[RequestRecord]:
-    return [record for record in load.records if record.request_class == name]
+    found = [record for record in load.records if record.request_class == name]
+    assert found, f"none of class {name}"
+    return found
 
 
 def causes(load: StageLoad, name: str) -> set[Cause]:

@@ -191,7 +191,9 @@ def test_a_stage_given_up_fails_and_so_do_those_after_it() -> None:
         replace(stage_of([0.1] * 60), aborted="error_share"),
         replace(stage_of([0.1], name="500qps", rate_rps=500), summary=None, skipped="an earlier stage was given up"),
     )
-    for cell in judged(P99, run):
+    cells = judged(P99, run)
+    assert [cell.cell.stage for cell in cells] == ["100qps", "500qps"]
+    for cell in cells:
         assert (cell.verdict, cell.reason) == (Verdict.FAIL, Reason.STAGE_GIVEN_UP)
         assert cell.detail == "stage 100qps of run 1 was given up: too many requests fail"
 
