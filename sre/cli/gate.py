@@ -157,6 +157,11 @@ def run(
             against=against,
             output_dir=output_dir,
         )
+        if baseline_name is not None and against is None and asked.baseline is None:
+            app.note(
+                f"gate: --baseline {baseline_name}: there is none of this name, the objectives alone judge;"
+                " see sre gate baseline list"
+            )
         if dry_run:
             app.emit(output, dry_run_document(asked), lambda: dry_run_text(asked))
             return 0
