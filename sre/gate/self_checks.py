@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sre.gate import saturation
 from sre.gate.stages import StageLoad
-from sre.gate.summary import USAGE_RATIO, StageSummary
+from sre.gate.summary import ALL, USAGE_RATIO, StageSummary
 
 
 @dataclass(frozen=True, slots=True)
