@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 600), default=15.0, show_default=True, help="Seconds for one answer."
 )
+@click.option("--verbose", "-v", is_flag=True, help="Also name each alert that was not looked at.")
 @release_options
 @output_option
 @pass_app
@@ -61,6 +62,7 @@ def verify(
     headers: tuple[str, ...],
     ca_file: Path | None,
     timeout: float,
+    verbose: bool,
     vllm_version: str | None,
     dcgm_exporter_version: str | None,
     metric_prefix: str | None,
@@ -103,7 +105,7 @@ def verify(
             app.note(f"sre: {one_line(str(failure))}")
         raise failures[-1]
     report = judged(joined(found), groups, chosen)
-    app.emit(output, as_json(report), lambda: as_text(report))
+    app.emit(output, as_json(report), lambda: as_text(report, verbose=verbose))
     for failure in failures:
         app.note(f"sre: {one_line(str(failure))}")
     if failures:
@@ -219,15 +221,20 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def as_text(report: Report) -> str:
-    """Exporters, then alerts with the worst first, then records that stay empty, then the sum."""
+def as_text(report: Report, *, verbose: bool = False) -> str:
+    """
+    Exporters, then alerts with the worst first, then records that stay empty, then the sum. Alerts that were not looked
+    at are counted by what is missing; ``verbose``: named.
+    """
     from sre.monitoring.evidence import Verdict
 
     lines = []
     for one in report.exporters:
         lines.append(f"{one.exporter.value}: release {one.release}, {one.metrics} of the catalogue's metrics")
         lines += [f"  {reason.cause.value}: {one_line(reason.text)}" for reason in one.problems]
-    alerts = sorted(report.alerts, key=lambda finding: (-finding.outcome.verdict.rank, finding.name))
+    unseen = [] if verbose else [one for one in report.alerts if one.outcome.verdict is Verdict.NOT_LOOKED_AT]
+    judged = [one for one in report.alerts if one not in unseen]
+    alerts = sorted(judged, key=lambda finding: (-finding.outcome.verdict.rank, finding.name))
     width = max((len(finding.name) for finding in alerts), default=0)
     if alerts:
         lines += ["", f"{'ALERT':<{width}}  {'VERDICT':<13}  WHY"]
@@ -235,6 +242,7 @@ def as_text(report: Report) -> str:
         first, *more = list(dict.fromkeys(one_line(reason.text) for reason in finding.outcome.reasons)) or [""]
         lines.append(f"{finding.name:<{width}}  {finding.outcome.verdict.value:<13}  {first}".rstrip())
         lines += [f"{'':<{width}}  {'':<13}  {text}" for text in more]
+    lines += _unseen(unseen)
     bad = (Verdict.CANNOT_FIRE, Verdict.MISLEADS)
     empty = [finding for finding in report.records if finding.outcome.verdict in bad]
     if empty:
@@ -245,3 +253,15 @@ def as_text(report: Report) -> str:
     counts = [f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict)]
     lines += ["", f"{len(report.alerts)} alerts: {', '.join(counts)}"]
     return "\n".join(lines).lstrip("\n")
+
+
+def _unseen(alerts: Sequence[Finding]) -> list[str]:
+    """How many alerts nobody can say anything of, by what is missing for them."""
+    from collections import Counter
+
+    missing = Counter("; ".join(dict.fromkeys(one_line(r.text) for r in one.outcome.reasons)) for one in alerts)
+    if not missing:
+        return []
+    width = len(str(max(missing.values())))
+    heading = f"Not looked at, so nothing is known of {len(alerts)} alerts (their names: --verbose):"
+    return ["", heading, *(f"  {count:>{width}}  {why}" for why, count in missing.most_common())]

@@ -62,6 +62,21 @@ async def test_an_old_engine_is_answered_no_as_json_too() -> None:
     assert data["good"] is False
 
 
+async def test_what_was_not_looked_at_is_counted_by_what_is_missing_and_named_on_demand() -> None:
+    short, long = await command(answers(VLLM)), await command(answers(VLLM), "--verbose")
+    data = json.loads((await command(answers(VLLM), "-o", "json")).stdout)
+    unseen = [alert["name"] for alert in data["alerts"] if alert["verdict"] == "not looked at"]
+    heading, *groups, _, total = short.stdout[short.stdout.index("Not looked at") :].splitlines()
+    assert heading == f"Not looked at, so nothing is known of {len(unseen)} alerts (their names: --verbose):"
+    assert sum(int(group.split()[0]) for group in groups) == len(unseen) > 10
+    assert len(groups) <= 8
+    assert total.endswith(f"{len(unseen)} not looked at")
+    named = {line.split()[0] for line in long.stdout.splitlines() if "  not looked at  " in line}
+    assert named == set(unseen)
+    assert not named & set(short.stdout.split())
+    assert "Not looked at, so" not in long.stdout
+
+
 async def test_a_page_of_somebody_else_is_no_answer() -> None:
     result = await command(answers(b"go_goroutines 5\n"))
     assert code(result) == ExitCode.NO_ANSWER
