@@ -34,3 +34,14 @@ def test_what_a_limit_kept_back_and_another_alert_told_since_is_not_told_again(t
         assert not catch_up(desk)
         assert desk.book.left_out(10) == {}, "nothing waits any more"
         assert desk.open_incidents() == 2
+
+
+def test_what_was_kept_back_late_is_told_when_the_window_opens_and_not_an_hour_later(tmp_path: Path) -> None:
+    with desk_of(tmp_path, limited(incidents=1, notices=1)) as desk:
+        desk.take(one(node="n1"))
+        desk.clock.advance(1800)
+        assert desk.take(one(node="n2")) == [Verdict.OVER_LIMIT]
+        desk.clock.advance(1790)
+        assert not catch_up(desk)
+        desk.clock.advance(20)
+        assert catch_up(desk)

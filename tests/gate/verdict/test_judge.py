@@ -246,6 +246,10 @@ def test_open_cells_mean_the_highest_stage_the_reference_held_and_the_first_clas
         Cell("500qps", "short", "ttft_p99_seconds"),
         Cell("500qps", "long", "ttft_p99_seconds"),
     )
+    assert named_cells((GatedCellSettings(stage="100qps"),), reference, "short")[0].stage == "100qps", "as it says"
+    for change in ({"aborted": "deadline"}, {"skipped": "not begun"}):
+        cut = measure(run_of(stages[0], replace(stages[1], **change)))  # type: ignore[arg-type]
+        assert highest_held([*reference, cut]) == "100qps", "no run held it that did not end it"
     assert highest_held([measure(run_of(stages[2]))]) == "1000qps"
     assert highest_held([]) == ""
 

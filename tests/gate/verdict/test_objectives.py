@@ -233,7 +233,7 @@ def test_a_late_client_passes_and_fails_nothing() -> None:
 )
 def test_a_busy_client_excuses_no_error_that_the_server_said(cause: str, verdict: Verdict) -> None:
     run = run_of(stage_of([0.1] * 300 + [math.inf] * 100, causes={"ok": 300, cause: 100}))
-    policy = JudgePolicy(objectives=(ObjectiveSettings(failed_ratio=0.01, ttft_p99_seconds=1.0),))
+    policy = JudgePolicy(objectives=(ObjectiveSettings(failed_ratio=0.01, ttft_p99_seconds=0.15),))
     whole = judge([run], None, policy, calibration=BUSY_CLIENT)
     assert whole.verdict is verdict
     by_metric = {cell.cell.metric: cell.verdict for cell in whole.cells}
@@ -244,5 +244,8 @@ def test_figures_that_contradict_each_other_prove_nothing() -> None:
     broken = Check("sums", False, "400 due, 399 accounted for")
     run = run_of(replace(stage_of([9.0] * 400), checks=(broken,)))
     assert only(P99, run) == (Verdict.INCONCLUSIVE, Reason.SELF_CHECK_FAILED)
+    errors = stage_of([0.1] * 300 + [math.inf] * 100, causes={"ok": 300, "server_error": 100})
+    failed = only(ObjectiveSettings(failed_ratio=0.01), run_of(replace(errors, checks=(broken,))))
+    assert failed == (Verdict.INCONCLUSIVE, Reason.SELF_CHECK_FAILED), "nor do errors that it counts"
     unknown = Check("littles_law", None, "too little load")
     assert only(P99, run_of(replace(stage_of([9.0] * 400), checks=(unknown,)))) == MISSED
