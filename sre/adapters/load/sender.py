@@ -87,7 +87,7 @@ class Flight:
             self._sender.landed(self, ending, at if done_at is None else done_at)
 
     def _take_error(self, data: bytes, at: float) -> None:
-        self._error_body += data[:ERROR_BODY_BYTES]
+        self._error_body = (self._error_body + data)[:ERROR_BODY_BYTES]
         if len(self._error_body) >= ERROR_BODY_BYTES:
             self.give_up(self._refused(), at)
 
