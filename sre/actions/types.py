@@ -103,7 +103,10 @@ class Message:
 
     incident_id: str
     event: str
-    """open | escalate | acknowledge | resolve | blind | digest | test"""
+    """
+    open | escalate | acknowledge | resolve | blind | digest | test. What is told as "blind" is a notice: no end of it
+    is ever told. All else that opens something has an end under the same incident id.
+    """
     severity: str
     scope: str
     """What is affected, e.g. engine sim-0 (pool sim-7b)."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from sre.actions.records import JournalEntry, OutboxMessage
 from sre.actions.types import EngineDesired, GatewayDesired, Message, PoolDesired
+from sre.breaker.blindness import drop_blindness, tell_blindness
 from sre.breaker.effects import CloseIncident, Effect, RestartEngine, SaveContexts, StartCanary
 from sre.breaker.evidence import observe_engine
 from sre.breaker.hang import HangVerdict, note_canary_success
@@ -24,7 +25,6 @@ from sre.breaker.records import (
     note_transition,
     open_incident,
     removed_message,
-    tell_blind,
 )
 from sre.breaker.recovery import hang_stands, reserve_restart, restart_due, waits_for_restart
 from sre.breaker.state import GuardState, Incident
@@ -91,6 +91,7 @@ def _drop_removed(state: GuardState, snapshot: Snapshot, records: Records, effec
             effects.append(CloseIncident(incident.id, name))
             records.note("note", name, "engine_removed", incident.id)
             records.tell(removed_message(incident, snapshot))
+    state = drop_blindness(state, snapshot, records)
 
     def kept(name: str) -> bool:
         return name.partition("/")[0] in snapshot.engines
@@ -170,7 +171,7 @@ def _decide_engine(
                 state = reserve_restart(state, incident, restart, at, records)
                 effects.append(restart)
         state, memory = _escalate(state, memory, breaker, before, incident, engine, snapshot, records, acting)
-    memory = tell_blind(memory, seeing.blind, engine, snapshot, records)
+    state, memory = tell_blindness(state, memory, seeing, engine, snapshot, records)
     memory, canary = (memory, None) if blocked else _start_canary(memory, breaker, engine, stands, at, policy)
     if canary is not None:
         effects.append(canary)

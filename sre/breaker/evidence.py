@@ -34,6 +34,9 @@ from sre.signals.types import (
     Snapshot,
 )
 
+PROCESS = "engine process"
+"""As messages call what the supervisor tells of an engine that it started."""
+
 SETTLE_SECONDS = 5.0
 """After an engine became ready its memory still moves; the steady state is read from then on (our estimate)."""
 
@@ -62,6 +65,10 @@ class Seeing:
     """Arming decisions made or changed by this tick, by ``engine/key``."""
     blind: tuple[str, ...]
     """Signals not seen for their blind_after_seconds or more."""
+    seen: frozenset[str] = frozenset()
+    """Signals that are seen now, by the same names. What was missing for less than that is in neither."""
+    watched: frozenset[str] = frozenset()
+    """Signals that are looked for at all."""
 
 
 def rule_targets(rule: RuleSettings, engine: EngineSeen) -> Iterator[tuple[str, int | None]]:
@@ -160,7 +167,8 @@ def observe_engine(
     )
     memory, blind = _blindness(memory, engine, at, rules)
     ready = not unready and engine.process in (ProcessState.READY, ProcessState.UNKNOWN)
-    return Seeing(memory, ready, tuple(sorted(trips, key=_severity)), arming, blind)
+    seen, watched = _seen(memory, engine, at, rules)
+    return Seeing(memory, ready, tuple(sorted(trips, key=_severity)), arming, blind, seen, watched)
 
 
 def _is_traffic(key: str, rules: tuple[RuleSettings, ...]) -> bool:
@@ -288,19 +296,46 @@ def _severity(trip: Trip) -> tuple[int, int]:
     return (0 if trip.hard else 1, SEVERITY.index(trip.reason) if trip.reason in SEVERITY else len(SEVERITY))
 
 
+def _watched(engine: EngineSeen) -> dict[str, Reading]:
+    return {"engine steps": engine.steps_total, "requests in flight": engine.in_flight}
+
+
+def _is_seen(reading: Reading, at: float, limit: float) -> bool:
+    return reading.seen is Seen.OK and at - reading.sampled_at <= limit
+
+
+def _limit(rules: tuple[RuleSettings, ...]) -> float:
+    return min((r.blind_after_seconds for r in rules), default=30.0)
+
+
+def _seen(
+    memory: EngineMemory, engine: EngineSeen, at: float, rules: tuple[RuleSettings, ...]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """What is seen now, and what is looked for. Of an engine that does not run nothing is seen."""
+    readings, limit = _watched(engine), _limit(rules)
+    watched = {*readings, *(f"rule {key}" for rule in rules if rule.enabled for key, _ in rule_targets(rule, engine))}
+    seen = {f"rule {key}" for key, state in memory.rules.items() if state.missing_since is None}
+    if engine.process in (ProcessState.READY, ProcessState.UNKNOWN):
+        seen |= {name for name, reading in readings.items() if _is_seen(reading, at, limit)}
+    if engine.managed:
+        watched.add(PROCESS)
+        if engine.process is not ProcessState.UNKNOWN:
+            seen.add(PROCESS)
+    return frozenset(seen), frozenset(watched)
+
+
 def _blindness(
     memory: EngineMemory, engine: EngineSeen, at: float, rules: tuple[RuleSettings, ...]
 ) -> tuple[EngineMemory, tuple[str, ...]]:
     """What was not seen for too long. A starting or stopped engine has nothing to see."""
     since: dict[str, float] = {}
-    limit = min((r.blind_after_seconds for r in rules), default=30.0)
-    watched = {"engine steps": engine.steps_total, "requests in flight": engine.in_flight}
+    limit = _limit(rules)
     if engine.process in (ProcessState.READY, ProcessState.UNKNOWN):
-        for name, reading in watched.items():
-            if reading.seen is not Seen.OK or at - reading.sampled_at > limit:
+        for name, reading in _watched(engine).items():
+            if not _is_seen(reading, at, limit):
                 since[name] = memory.blind_since.get(name, at)
         if engine.managed and engine.process is ProcessState.UNKNOWN:
-            since["engine process"] = memory.blind_since.get("engine process", at)
+            since[PROCESS] = memory.blind_since.get(PROCESS, at)
     blind = [name for name, begun in since.items() if at - begun >= limit]
     blind += [f"rule {key}" for key, state in memory.rules.items() if state.blind]
     told = frozenset(n for n in memory.blind_told if n in blind)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from sre.actions.records import JournalEntry, OutboxMessage
 from sre.actions.types import Message
 from sre.breaker.machine import EngineBreaker, Transition
-from sre.breaker.memory import EngineMemory
 from sre.breaker.policy import Policy
 from sre.breaker.state import GuardState, Incident
 from sre.signals.types import EngineSeen, Snapshot
@@ -154,25 +153,3 @@ def removed_message(incident: Incident, snapshot: Snapshot) -> Message:
         summary=f"{incident.engine} left the configuration; the incident is closed unproven",
         at_wall=snapshot.wall,
     )
-
-
-def tell_blind(
-    memory: EngineMemory, blind: tuple[str, ...], engine: EngineSeen, snapshot: Snapshot, records: Records
-) -> EngineMemory:
-    new = [b for b in blind if b not in memory.blind_told]
-    if not new:
-        return memory
-    stamp = datetime.datetime.fromtimestamp(snapshot.wall, datetime.UTC)
-    message = Message(
-        incident_id=f"blind-{stamp:%Y%m%d-%H%M%S}-{engine.name}",
-        event="blind",
-        severity="ticket",
-        scope=f"engine {engine.name} (pool {engine.pool})",
-        reason="blind",
-        summary=f"not seen: {', '.join(new)}",
-        at_wall=snapshot.wall,
-        facts=(("meaning", "a fault here would go unnoticed until this is seen again"), ("next", "sre doctor")),
-    )
-    records.note("note", engine.name, "blind", data={"signals": list(new)})
-    records.tell(message)
-    return replace(memory, blind_told=memory.blind_told | frozenset(new))

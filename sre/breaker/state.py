@@ -37,6 +37,16 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Blindness:
+    """What a person was told is not seen of an engine, until it is seen again."""
+
+    engine: str
+    pool: str
+    signals: tuple[str, ...]
+    since_wall: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """A person stopped the guard's hands: it watches, it changes nothing."""
 
@@ -63,6 +73,8 @@ class GuardState:
     """By rule/target: the level that decision was made on."""
     incident_number: int = 0
     pause: Pause | None = None
+    blind: Mapping[str, Blindness] = field(default_factory=dict)
+    """By the id under which it was told."""
 
 
 def encode(state: GuardState, *, boot_id: str, at: float, wall: float) -> dict[str, Any]:
@@ -124,6 +136,10 @@ def decode(data: Mapping[str, Any], *, boot_id: str, at: float, wall: float) -> 
             steady={k: float(v) for k, v in raw.get("steady", {}).items()},
             incident_number=int(raw["incident_number"]),
             pause=Pause(**raw["pause"]) if raw["pause"] else None,
+            blind={
+                k: Blindness(v["engine"], v["pool"], tuple(v["signals"]), float(v["since_wall"]))
+                for k, v in raw.get("blind", {}).items()
+            },
         )
         if data["boot_id"] == boot_id:
             return state

@@ -160,8 +160,12 @@ class Delivery:
 
     def _start_due(self) -> None:
         """Begin delivering what is in memory, as far as channels are free."""
+        begun: set[tuple[str, str]] = set()  # of one incident on one channel the end waits for its beginning
         for item in self._unsaved.waiting:
-            if item.message.channel not in self._busy and item.not_before <= self._clock.monotonic():
+            name = item.message.message.incident_id, item.message.channel
+            due = name not in begun and item.not_before <= self._clock.monotonic()
+            begun.add(name)
+            if due and item.message.channel not in self._busy:
                 self._start(item.message.channel, self._deliver_unstored(item))
         for _ in range(len(self._taken)):
             row = self._taken.popleft()

@@ -89,6 +89,7 @@ class Guard:
         self._tick_seconds, self._record = tick_seconds, record
         self._page_unstored, self._wake_delivery = page_unstored, wake_delivery
         self._outage_wall: float | None = None
+        self._told_unstored: dict[tuple[str, str], OutboxMessage] = {}
         self._commit_seconds = commit_seconds
         self._problem = store_problem
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="guard-store")
@@ -179,6 +180,7 @@ class Guard:
         if self._problem is not None:
             log.warning("state can be written again; the guard acts again")
             self._problem = self._outage_wall = None
+            self._end_unstored()
         return True
 
     def _take_late_commit(self) -> None:
@@ -263,27 +265,40 @@ class Guard:
         return True
 
     def _tell_without_store(self, messages: Sequence[OutboxMessage]) -> None:
-        """A person must know even when nothing can be written: once per outage and scope, from memory."""
-        if not messages or self._page_unstored is None:
+        """
+        A person must know even when nothing can be written: once per outage and scope, from memory.
+
+        An end is not told: what is not written down is not done. It is decided again once it can be.
+        """
+        begins = [m for m in messages if m.message.event != "resolve"]
+        if not begins or self._page_unstored is None:
             return
         if self._outage_wall is None:
             self._outage_wall = self._clock.wall()
         problem = self._problem or "guard state cannot be written"
-        self._page_unstored(
-            [
-                replace(
-                    m,
-                    hold_seconds=0.0,
-                    message=replace(
-                        m.message,
-                        # The id of an incident that is not stored changes with every tick; this one does not.
-                        incident_id=self._unstored_id(m.message),
-                        summary=f"{m.message.summary}; NOT contained: {problem}",
-                    ),
-                )
-                for m in messages
-            ]
-        )
+        told = [
+            replace(
+                m,
+                hold_seconds=0.0,
+                message=replace(
+                    m.message,
+                    # The id of an incident that is not stored changes with every tick; this one does not.
+                    incident_id=self._unstored_id(m.message),
+                    summary=f"{m.message.summary}; NOT contained: {problem}",
+                ),
+            )
+            for m in begins
+        ]
+        self._told_unstored |= {(m.message.incident_id, m.channel): m for m in told}
+        self._page_unstored(told)
+
+    def _end_unstored(self) -> None:
+        """What was told from memory ends with the outage: what goes on is told under an incident of its own."""
+        ended, self._told_unstored = list(self._told_unstored.values()), {}
+        if ended and self._page_unstored is not None:
+            self._page_unstored(
+                [replace(m, level=0, message=_outage_over(m.message, self._clock.wall())) for m in ended]
+            )
 
     def _unstored_id(self, message: Message) -> str:
         """Once per outage, scope, reason and hour: not once a tick, and not once for ever."""
@@ -435,6 +450,11 @@ class Guard:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._observer.close()
         self._executor.shutdown(wait=self._commit is None, cancel_futures=True)
+
+
+def _outage_over(begun: Message, wall: float) -> Message:
+    summary = "the guard's state can be written again; what goes on is told anew"
+    return replace(begun, event="resolve", severity="info", summary=summary, at_wall=wall, facts=())
 
 
 def _fitted(state: GuardState, ramp_steps: int) -> GuardState:

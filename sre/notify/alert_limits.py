@@ -16,6 +16,7 @@ from sre.notify.alert_messages import OVER_LIMIT_REASON, left_out_message, once_
 from sre.notify.alert_records import AlertIncident, LeftOut
 from sre.notify.alert_routes import RANK, Plan
 from sre.notify.alerts import Alert
+from sre.notify.notices import without_end
 
 INCIDENT_ACTION = "alert_incident"
 NOTICE_ACTION = "alert_notice"
@@ -105,7 +106,7 @@ class Limited(Draft):
             # Nothing of it goes on: the message has no end to come.
             self._incidents[made.id] = replace(made, resolved_wall=self._now.wall)
             self._open.pop(made.join_key, None)
-            message = replace(message, event="blind")
+            message = without_end(message)
         if made.told:
             self._tell(message)
 

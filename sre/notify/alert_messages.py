@@ -10,6 +10,7 @@ from sre.actions.types import Message
 from sre.notify.alert_records import AlertIncident, LeftOut
 from sre.notify.alerts import Alert
 from sre.notify.links import is_web_address
+from sre.notify.notices import without_end
 
 LONGEST_REASON = 100
 """The reason of an incident that an alert opened is the alert's name."""
@@ -176,15 +177,17 @@ def once_message(
 ) -> Message:
     """Return a message that is told at most once an hour per ``name`` and has no end."""
     stamp = datetime.datetime.fromtimestamp(wall, datetime.UTC)
-    return Message(
-        incident_id=f"{name}-{stamp:%Y%m%d-%H}",
-        event="blind",
-        severity=severity,
-        scope=scope,
-        reason=reason or name,
-        summary=summary,
-        at_wall=wall,
-        facts=((facts.NEXT, next_),),
+    return without_end(
+        Message(
+            incident_id=f"{name}-{stamp:%Y%m%d-%H}",
+            event="blind",
+            severity=severity,
+            scope=scope,
+            reason=reason or name,
+            summary=summary,
+            at_wall=wall,
+            facts=((facts.NEXT, next_),),
+        )
     )
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from sre.actions import facts
 from sre.actions.types import Message
+from sre.notify.notices import NO_END
 from sre.notify.policy import Why
 
 IDS_NAMED = 20
@@ -46,13 +47,14 @@ def digest_id(number: int, at_wall: float) -> str:
     return f"digest-{datetime.fromtimestamp(at_wall, UTC):%Y%m%d-%H%M%S}-{number:04d}"
 
 
-def digest_message(gathered: Gathered, why: Why, at_wall: float, *, opens: bool) -> Message:
+def digest_message(gathered: Gathered, why: Why, at_wall: float, *, opens: bool, ends: bool = True) -> Message:
     """
     Return one message that stands for all of ``gathered``.
 
     Args:
         opens: Something that it tells is not over. Else it must not open anything at a paging service: nothing would
             close it.
+        ends: Its end will be told. It is not where it tells nothing but notices, which have none.
     """
     name = digest_id(gathered.number, at_wall)
     counts = f"{gathered.begun} begun, {gathered.escalated} escalated, {gathered.ended} ended"
@@ -71,6 +73,7 @@ def digest_message(gathered: Gathered, why: Why, at_wall: float, *, opens: bool)
             (facts.SINCE, f"{gathered.first_wall:.0f}"),
             (facts.NEXT, f"sre notify outbox list --digest {name}"),
             (facts.INCIDENTS, named),
+            *(() if ends else ((facts.MEANING, NO_END),)),
             *((facts.TIMELINE, _line(message)) for message in gathered.sample),
         ),
     )

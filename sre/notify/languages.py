@@ -179,6 +179,12 @@ ZH = Words(
         ),
         (re.compile(r"not seen: (?P<names>.+)"), "未观测到：{names}"),
         (re.compile(r"not seen"), "未观测到"),
+        (
+            re.compile(r"the guard's state can be written again; what goes on is told anew"),
+            "守护进程的状态已可写入；仍在持续的问题将重新通知",
+        ),
+        (re.compile(r"seen again: (?P<names>.+)"), "已重新观测到：{names}"),
+        (re.compile(r"seen again, or not looked for any more: (?P<names>.+)"), "已重新观测到或不再监测：{names}"),
         (re.compile(r"new requests are refused, running streams go on"), "拒绝新请求，进行中的流继续"),
         (re.compile(r"nothing: observe only"), "无：仅观察模式"),
         (

@@ -22,6 +22,10 @@ SENTENCES: tuple[tuple[re.Pattern[str], str], ...] = (
         "检查 Prometheus 和 Alertmanager 是否在运行，以及 Alertmanager 能否访问此 webhook",
     ),
     (re.compile(rf"(?P<value>{_TIME}), limit (?P<limit>{_TIME})"), "{value}，上限 {limit}"),
+    (
+        re.compile(r"a notice: no end of it is told; where it opened something, close it by hand"),
+        "仅为通知：不会发送恢复消息；若已打开事件，请手动关闭",
+    ),
     (re.compile(r"the heartbeat is heard again"), "心跳已恢复"),
     (re.compile(r"the heartbeat is not watched any more"), "不再监视心跳"),
     (re.compile(r"monitoring pipeline"), "监控链路"),

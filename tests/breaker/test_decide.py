@@ -269,7 +269,7 @@ def test_a_missing_gpu_is_told_as_blind_and_trips_nothing() -> None:
     scene.ticks(60)
     assert scene.breaker().state is BreakerState.CLOSED
     told = [m.message for d in scene.decisions for m in d.outbox]
-    assert {m.event for m in told} == {"blind"}
+    assert {(m.event, m.reason) for m in told} == {("open", "blind")}
     assert len(told) == 2  # one per channel
 
 

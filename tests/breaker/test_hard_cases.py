@@ -124,7 +124,7 @@ def test_memory_that_is_never_seen_is_told_as_blind() -> None:
     scene = Scene(gpu_memory=None)
     scene.ticks(60)
     told = [m.message for d in scene.decisions for m in d.outbox]
-    assert {m.event for m in told} == {"blind"}
+    assert {(m.event, m.reason) for m in told} == {("open", "blind")}
     assert "gpu-memory" in told[0].summary
 
 

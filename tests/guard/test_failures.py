@@ -59,8 +59,28 @@ async def test_a_full_disk_stops_the_hands_says_so_and_ends_by_itself(world: Wor
     assert "NOT contained" in paged[0].message.summary
     assert b"sre_state_store_up 0.0" in world_metrics(world)
     world.disk_full = False
+    told = {(m.message.incident_id, m.channel) for m in paged}
     await world.until(lambda: reject(world) == 100)
     assert guard.health.store_up
+    ends = [m for m in paged if m.message.event == "resolve"]
+    assert {(m.message.incident_id, m.channel) for m in ends} == told, "what was opened from memory does not stay open"
+    assert len(ends) == 2
+
+
+async def test_an_end_that_cannot_be_written_down_is_not_told_before_it_is(world: World) -> None:
+    world.gpu.hang()
+    assert world.guard is not None
+    await world.until(lambda: bool(world.guard is not None and world.guard.state.blind))
+    world.disk_full = True
+    world.gpu.recover()
+    for _ in range(5):
+        await world.tick()
+    assert world.paged_unstored == []
+    assert world.guard.state.blind
+    world.disk_full = False
+    await world.until(lambda: world.guard is not None and not world.guard.state.blind)
+    assert world.store is not None
+    assert [r.message.event for r in world.store.outbox() if r.channel == "mail"] == ["open", "resolve"]
 
 
 def world_metrics(world: World) -> bytes:

@@ -66,6 +66,21 @@ async def test_a_page_that_the_store_cannot_take_is_sent_from_memory_once(
     assert provider.accepted == ["sms", "mail"]
 
 
+async def test_of_what_lives_in_memory_the_end_waits_for_its_beginning(
+    provider: Provider, clock: ManualClock, wait_until_async: Until
+) -> None:
+    """A paging service would keep open what opens after its end."""
+    provider.answers["sms"] = [FAILED]
+    delivery = Delivery(NoOutbox(), SETTINGS, clock, provider, rng=random.Random(1))
+    task = asyncio.create_task(delivery.run())
+    delivery.send_unstored([post("sms"), post("sms", event="resolve"), post("sms", incident="other")])
+    await wait_until_async(lambda: len(provider.accepted) == 3)
+    await delivery.stop()
+    await task
+    acts = [rendered.act.value for _, rendered in provider.began if rendered.key != "other"]
+    assert acts == ["trigger", "trigger", "resolve"]
+
+
 async def test_a_guard_without_a_store_still_pages(
     provider: Provider, clock: ManualClock, wait_until_async: Until
 ) -> None:

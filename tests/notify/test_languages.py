@@ -12,6 +12,7 @@ import pytest
 
 from sre.actions import facts
 from sre.actions.types import Message, RejectReason
+from sre.breaker import blindness
 from sre.breaker import records as breaker_records
 from sre.notify import alert_decide, alert_later, alert_limits
 from sre.notify.alert_messages import (
@@ -84,6 +85,9 @@ PRODUCED = [
     ("find the cause, then: sre breaker reset sim-0", "再执行：sre breaker reset sim-0"),
     ("engine sim-0 (pool sim-7b)", "引擎sim-0(池sim-7b)"),
     ("A test message; nothing is wrong.", "一切正常"),
+    ("seen again: engine steps", "已重新观测到：engine steps"),
+    ("seen again, or not looked for any more: rule x", "或不再监测：rule x"),
+    ("the guard's state can be written again; what goes on is told anew", "将重新通知"),
 ]
 
 
@@ -94,7 +98,7 @@ def test_sentences_of_ours_are_said_in_chinese(english: str, chinese: str) -> No
 
 
 def test_what_the_guard_writes_is_what_is_translated() -> None:
-    source = inspect.getsource(breaker_records)
+    source = inspect.getsource(breaker_records) + inspect.getsource(blindness)
     for fragment in (
         " tripped: ",
         " needs a human: ",

@@ -13,6 +13,7 @@ from sre.actions.records import AckOutcome, OutboxState
 from sre.adapters.store import GuardStore, OutboxDesk
 from sre.adapters.store.digests import GATHERED_AT_ONCE
 from sre.notify.digest import IDS_NAMED
+from sre.notify.notices import NO_END
 from sre.notify.policy import Dispatch, Storm
 from sre.testing.clock import ManualClock
 from tests.store.samples import post
@@ -97,6 +98,14 @@ def test_beginnings_that_are_over_and_ends_are_a_digest_that_opens_nothing(store
     assert told(sent) == ["resolve i0", "resolve i1", "resolve i2", "digest"]
     assert sent[-1].message.event == "resolve", "a paging service would open an incident for a digest"
     assert sent[-1].message.summary == "6 messages in 0 s: 0 begun, 0 escalated, 6 ended"
+
+
+def test_a_digest_of_notices_says_that_it_has_no_end(store: GuardStore) -> None:
+    for event, said in (("blind", NO_END), ("open", None)):
+        store.commit(state=None, outbox=[post(event, incident=f"{event}-{n}", event=event) for n in range(9)])
+        *_, digest = send(store, channel=event)
+        assert digest.message.event == "digest"
+        assert dict(digest.message.facts).get(facts.MEANING) == said
 
 
 def test_a_digest_that_fails_is_repeated_as_it_was(store: GuardStore, clock: ManualClock) -> None:

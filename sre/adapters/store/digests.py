@@ -110,7 +110,7 @@ def complete(connection: sqlite3.Connection, digest: Digest, now: Now) -> Outbox
         connection.execute("DELETE FROM outbox WHERE id = ?", (digest.id,))
         return None
     left = count_open(connection, digest.id)
-    message = digest_message(found, digest.why, digest.begun_wall, opens=left != 0)
+    message = digest_message(found, digest.why, digest.begun_wall, opens=left != 0, ends=left is not None)
     connection.execute(
         "UPDATE outbox SET event = ?, payload = ?, severity = ?, rank = ?, state = 'pending', waits_for = '',"
         " boot_id = ?, due_at = ?, open_left = ? WHERE id = ?",
