@@ -17,6 +17,8 @@ from sre.gate.stages import Calibration, LiveCounts, RequestClass, StageKind, St
 
 STUB_MODULE = "sre.servers.load_stub"
 STUB_START_SECONDS = 15.0
+STAMPS_SECONDS = 15.0
+"""A stub that has not told what it saw by then hangs."""
 FIRST_TOKEN_SECONDS = 0.02
 TOKENS = 16
 TOKEN_SECONDS = 0.005
@@ -71,6 +73,9 @@ async def calibrate(run_on: RunOn, rate_rps: float, seconds: float, limit_second
 
     Its share of a TTFT is what lies between the stub's writing of the first token, stamped by the stub, and our noting
     of it, and its lateness in sending; a stub that is itself late does not count against the client.
+
+    Raises:
+        ProcessError: The stub cannot be started, or went away.
     """
     plan = StagePlan(
         name="calibration", kind=StageKind.WARM_UP, rate_rps=rate_rps, duration_seconds=seconds, seed=seed,
@@ -113,9 +118,21 @@ async def calibrate(run_on: RunOn, rate_rps: float, seconds: float, limit_second
 
 
 async def _stamps(url: str) -> dict[int, float]:
-    """Number of the request → monotonic moment at which the stub wrote its first token."""
+    """
+    Number of the request → monotonic moment at which the stub wrote its first token.
+
+    Raises:
+        ProcessError: The stub is gone.
+    """
     import aiohttp
 
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/stamps") as response:
-        found = json.loads(await response.read())
+    timeout = aiohttp.ClientTimeout(STAMPS_SECONDS)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{url}/stamps") as response:
+            found = json.loads(await response.read())
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ProcessError(
+            f"calibration stub: went away during the calibration ({type(error).__name__}); what this client can do is "
+            "not known: run again, and free memory if it was killed for that"
+        ) from error
     return {int(name.rpartition("-")[2]): float(row["first_token_at"]) for name, row in found.items()}

@@ -12,7 +12,8 @@ class Receiver(Protocol):
     """
     Told what becomes of one request; moments are monotonic.
 
-    ``failed`` or ``ended`` comes last, and exactly one of them, unless the request was aborted.
+    ``ended``, ``not_connected``, ``lost``, ``not_http`` or ``crashed`` comes last, and exactly one of them, unless the
+    request was aborted.
     """
 
     def connected(self, seconds: float) -> None:
