@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OURS = frozenset("\n\t")
 """What lays out our own text."""
 
@@ -16,6 +18,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c in OURS or c.isprintable() else "?" for c in text)
+
+
+def rows(lines: Iterable[str]) -> str:
+    """Return ``lines`` as text with a line for each: what breaks a line within one of them is a blank there."""
+    return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
 
 def one_line(text: str) -> str:

@@ -49,6 +49,7 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
     """
     from sre.incidents.report import moment
     from sre.incidents.standing import standings
+    from sre.printable import rows
 
     files = _files(app)
     stored, problems = _stored(app)
@@ -75,7 +76,7 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
         f"  {one.facts.get('scope', '?')}{f'  ({one.acknowledged_by})' if one.acknowledged_by else ''}"
         for one in found
     ]
-    app.emit(output, data, "\n".join(lines) if lines else "no incidents")
+    app.emit(output, data, rows(lines) if lines else "no incidents")
     for problem in problems:
         app.note(problem)
     if not problems and not has_state(app):
@@ -161,10 +162,11 @@ def show(app: App, incident_id: str, output: str) -> int:
 def timeline(app: App, incident_id: str, output: str) -> int:
     """Show what happened in an incident, in order."""
     from sre.incidents.report import timeline_lines
+    from sre.printable import rows
 
     found = _known(app, incident_id)
     report = _report(app, _files(app), found, kernel=False)
-    text = "\n".join(timeline_lines(report.events, began=found.opened_wall))
+    text = rows(timeline_lines(report.events, began=found.opened_wall))
     app.emit(output, [asdict(event) for event in report.events], text)
     for problem in (*found.damage, *report.problems):
         app.note(problem)

@@ -79,6 +79,8 @@ def explain(app: App, file: Path, output: str) -> int:
 
 
 def _text(found: dict[str, Any]) -> str:
+    from sre.printable import rows
+
     lines = []
     for alert in found["alerts"]:
         lines.append(f"{alert['alertname']} {alert['status']} ({alert['severity']}): {alert['verdict']}")
@@ -95,4 +97,4 @@ def _text(found: dict[str, Any]) -> str:
         lines.append(f"tells {', '.join(message['channels'])}: {message['event']} {message['summary']}")
     if found["truncated"]:
         lines.append(f"{found['truncated']} alerts were left out by Alertmanager (max_alerts)")
-    return "\n".join(lines) or "no alerts"
+    return rows(lines) or "no alerts"

@@ -11,7 +11,7 @@ from typing import Any
 from sre.actions.records import JournalRow, OutboxRow, OutboxState
 from sre.incidents.records import Incident
 from sre.incidents.standing import Standing
-from sre.printable import printable
+from sre.printable import rows
 
 EVIDENCE_LINES_SHOWN = 15
 
@@ -122,7 +122,7 @@ def as_text(report: Report) -> str:
     problems = [*incident.damage, *report.problems]
     if problems:
         lines += ["", "could not be read", *(f"  {problem}" for problem in problems)]
-    return printable("\n".join(lines))
+    return rows(lines)
 
 
 def timeline_lines(found: Sequence[Event], *, began: float) -> list[str]:

@@ -131,6 +131,21 @@ def test_show_json_and_timeline(hang: StatePaths, capsys: pytest.CaptureFixture[
     assert [e["kind"] for e in json.loads(capsys.readouterr().out)] == ["queued", "queued", "refused", "sent", "intent"]
 
 
+def test_no_label_of_an_alert_looks_like_a_line_of_ours(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "n1\ninc-20270115-080000-ffff  2027-01-15 08:00:00  resolved      all fine"
+    other = "inc-20270115-080001-a001"
+    files = IncidentFiles(hang.incidents)
+    files.open(other, {"scope": forged, "reason": forged, "severity": "page", "summary": forged, "joined_by": forged})
+    files.append_timeline(other, at_wall=WALL, kind="opened", text=forged)
+    assert sre(hang, "incident", "list") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    for verb in ("show", "timeline"):
+        assert sre(hang, "incident", verb, other) == 0
+        out = capsys.readouterr().out
+        assert "all fine" in out
+        assert not [line for line in out.splitlines() if line.startswith("inc-20270115-080000-ffff")]
+
+
 @pytest.mark.parametrize("wanted", ["inc-20270115-080000-ffff", "../../etc", "x"])
 def test_an_unknown_incident(hang: StatePaths, capsys: pytest.CaptureFixture[str], wanted: str) -> None:
     assert sre(hang, "incident", "show", wanted) == 3

@@ -415,6 +415,12 @@ def test_explain_says_what_would_be_refused(app: App) -> None:
     assert found["unreadable"] == [{"index": 1, "alertname": "Bad", "why": "bad_starts_at"}]
 
 
+def test_no_alert_puts_a_line_of_its_own_into_what_is_explained(app: App) -> None:
+    plain = explain(app, body(one("Hung", node="n1")))[1]
+    forged = explain(app, body(one("Hung\nHung resolved", node="n1\n  route all", annotations={"summary": "a\nb"})))[1]
+    assert len(forged.splitlines()) == len(plain.splitlines())
+
+
 def test_explain_changes_nothing(app: App, tmp_path: Path) -> None:
     explain(app, body(one()))
     assert list(tmp_path.iterdir()) == []
