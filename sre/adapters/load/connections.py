@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
             self.abort()
         if reader.problem is None:
             receiver.ended(at, None)
-        elif reader.status is None:
+        elif reader.status is None or (reader.status == 200 and not reader.began):
             receiver.not_http(reader.problem)
         else:
             receiver.ended(at, f"the connection broke: {reader.problem}")

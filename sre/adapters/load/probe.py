@@ -258,7 +258,7 @@ class Probe:
         )
 
     async def _head(self, kind: RequestClass, *, fixed_length: bool) -> Ending | None:
-        """How a request of ``kind`` ends by its status; None: it is taken, or not answered in time."""
+        """How a request of ``kind`` ends before its body; None: it is taken, or not answered in time."""
         assert self._session is not None
         document = request_document(
             self.target,
@@ -286,7 +286,8 @@ class Probe:
         except TimeoutError:
             return None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._failed(error, path) from error
+            # Others were answered a moment ago: this kind of request is what the server breaks off at.
+            return Ending(Cause.TRANSPORT, str(self._failed(error, path)))
 
     def _refuse_broken(self, ending: Ending, what: str) -> None:
         if ending.cause is Cause.MALFORMED:

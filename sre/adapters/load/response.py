@@ -19,6 +19,7 @@ class ResponseReader:
     Attributes:
         status: Of the head; None: it is not complete. Interim heads (1xx) are passed over.
         headers: By name in lower case; of one that came several times, the values with commas between.
+        began: Some of the body came, and was taken.
         complete: The response's end is known and was reached.
         reusable: The connection may carry another request.
         unasked: Bytes came after the end.
@@ -28,8 +29,8 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_headers", "_parser", "_parts", "_silent_bytes", "complete", "ends_with_connection", "headers", "problem",
-        "reusable", "status", "unasked",
+        "_headers", "_parser", "_parts", "_silent_bytes", "began", "complete", "ends_with_connection", "headers",
+        "problem", "reusable", "status", "unasked",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class ResponseReader:
         self._silent_bytes = 0
         self.status: int | None = None
         self.headers: dict[str, str] = {}
+        self.began = False
         self.complete = False
         self.reusable = False
         self.unasked = False
@@ -107,6 +109,7 @@ class ResponseReader:
 
     def on_body(self, body: bytes) -> None:
         if not self.complete and self.problem is None:
+            self.began = True
             self._parts.append(body)
 
     def on_message_complete(self) -> None:

@@ -47,9 +47,8 @@ def open_session(target: Target) -> aiohttp.ClientSession:
     """
     import aiohttp  # a load process does without: it starts in half the time
 
-    connector = aiohttp.TCPConnector(
-        limit=0, ssl=tls_context(target.ca_file), keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=300
-    )
+    # A connection for each question: some servers close an idle one at once, just as the next question is written.
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls_context(target.ca_file), force_close=True, ttl_dns_cache=300)
     return aiohttp.ClientSession(
         connector=connector,
         headers=target.headers(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -120,6 +121,21 @@ async def test_a_wrong_chunk_ends_the_answer_and_what_came_before_is_kept() -> N
         await client.close()
     assert (record.cause, record.chunks, record.status) == (Cause.TRUNCATED, 1, 200)
     assert "chunk" in record.detail
+
+
+async def test_an_answer_that_is_compressed_is_called_so_and_not_a_broken_one() -> None:
+    async def compressed(exchange: Exchange) -> None:
+        await exchange.head(content_encoding="gzip")
+        await exchange.send(gzip.compress(event_bytes({"choices": []})))
+        await exchange.end()
+
+    async with SseStub({"compressed": compressed}) as stub:
+        target = Target(stub.url, "completions", "stub")
+        client = Connections(target)
+        (record,) = await send(client, target, plan(scripted("compressed"), rate=1, seconds=0.1))
+        await client.close()
+    assert (record.cause, record.status) == (Cause.MALFORMED, 200)
+    assert record.detail == "its body is compressed (gzip), which nobody asked for"
 
 
 async def test_a_connection_is_used_again_unless_it_was_idle_for_long_or_the_server_wants_none() -> None:

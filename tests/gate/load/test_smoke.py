@@ -210,6 +210,23 @@ async def test_a_server_that_fails_a_kind_of_request_is_for_the_stages_to_see() 
         assert (await load.smoke()).ok
 
 
+async def test_a_server_that_hangs_up_at_a_kind_of_request_is_for_the_stages_to_see() -> None:
+    async def hangs_up(exchange: Exchange) -> None:
+        exchange.cut()
+
+    kind = RequestClass("short", 1.0, 40, 4, headers=(("x-script", "hangs-up"),))
+    async with SseStub({"hangs-up": hangs_up}) as stub, generator(stub.url, classes=(kind,)) as load:
+        assert (await load.smoke()).ok
+
+
+async def test_no_question_is_written_to_a_connection_that_the_server_may_just_be_closing() -> None:
+    async with SseStub() as stub, generator(stub.url) as load:
+        assert (await load.smoke()).ok
+        ports = [one.client_port for one in stub.served]
+    assert len(ports) > 1
+    assert len(set(ports)) == len(ports)
+
+
 async def test_a_base_url_may_have_a_path() -> None:
     async with SseStub(prefix="/llm/a") as stub, generator(f"{stub.url}/llm/a/") as load:
         assert (await load.smoke()).ok
