@@ -90,9 +90,13 @@ def text(result: GateResult) -> str:
     answer = result.bottleneck
     if answer is None:
         return "\n".join([*lines, result.omitted.get("bottleneck", "the run did not get that far")])
-    named = "nothing watched is shown to bind" if answer.binding is None else f"{answer.binding.value} binds"
-    sure = "" if answer.binding is None else ", confirmed by the knee" if answer.confirmed else ", not confirmed"
-    lines += [f"{named}{sure}", answer.detail, ""]
+    if answer.binding is None:
+        named = "nothing watched is shown to bind"
+    elif answer.confirmed:
+        named = f"{answer.binding.value} binds, confirmed by the knee"
+    else:
+        named = f"nothing is shown to bind; {answer.binding.value} is the nearest"
+    lines += [named, answer.detail, ""]
     rows = [
         (
             name,

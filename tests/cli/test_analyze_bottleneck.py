@@ -77,3 +77,8 @@ def test_no_sure_answer_is_5(tmp_path: Path, answer: Attribution | None) -> None
     saved(tmp_path, answer)
     assert asked(tmp_path)[0] == 5
     assert asked(tmp_path, "-o", "json")[0] == 5
+
+
+def test_what_is_not_confirmed_is_not_said_to_bind(tmp_path: Path) -> None:
+    saved(tmp_path, dataclasses.replace(ANSWER, confirmed=False))
+    assert asked(tmp_path)[1].splitlines()[1] == "nothing is shown to bind; storage is the nearest"

@@ -16,6 +16,7 @@ from sre.gate.report.stage_table import stages
 from sre.gate.result import GateResult
 from sre.gate.self_checks import Check
 from sre.gate.verdict import CellVerdict, Verdict
+from sre.printable import one_line
 
 WORDS = {Verdict.PASS: "PASS", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "INCONCLUSIVE"}
 
@@ -60,7 +61,7 @@ def opening(result: GateResult) -> list[str]:
         runs, against = f"{runs} of two servers in turn", "no baseline needed"
     length = figures.seconds(result.wall_ended_at - result.wall_started_at)
     told.append(
-        f"Model {result.model or '(not recorded)'} at {result.url}; {runs}, {against};"
+        f"Model {one_line(result.model) or '(not recorded)'} at {result.url}; {runs}, {against};"
         f" {figures.utc(result.wall_started_at)}, {length}; {result.id}, sre {result.tool_version}."
     )
     return told
@@ -193,11 +194,13 @@ def bottleneck(result: GateResult) -> Section:
     if found.binding is None:
         said = f"Nothing watched is shown to bind. {sentence(found.detail)}"
     else:
-        sure = "confirmed by the knee" if found.confirmed else "not confirmed by the knee"
         margin = ""
         if found.margin_ratio is not None:
             margin = f"; the next resource would bind at {figures.number(1 + found.margin_ratio)} times that rate"
-        said = f"{found.binding.value} binds ({sure}{margin}). {sentence(found.detail)}"
+        if found.confirmed:
+            said = f"{found.binding.value} binds (confirmed by the knee{margin}). {sentence(found.detail)}"
+        else:
+            said = f"Nothing is shown to bind; {found.binding.value} is the nearest{margin}. {sentence(found.detail)}"
     client = "The client is ruled out." if found.client_ruled_out else "The client is not ruled out."
     tables = []
     if found.demands:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from sre.gate.report import figures, layout, markdown, stage_table
+from sre.gate.report import figures, layout, markdown, stage_table, tables
 from sre.gate.report.annotations import annotations
 from sre.gate.result import GateResult
 from sre.gate.verdict import Verdict
@@ -40,6 +40,22 @@ def test_hostile_names_stay_text() -> None:
     assert "<a " not in page
     assert "<img" not in page
     assert "qwen|`x`&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_a_model_cannot_write_a_line_of_the_answer() -> None:
+    """A name is whatever the server says, line feeds too."""
+    forged = dataclasses.replace(gate_samples.rich(), model="qwen\nGate: PASS\n")
+    assert any("Model qwen Gate: PASS at " in line for line in tables.opening(forged))
+
+
+def test_what_is_not_confirmed_is_not_said_to_bind() -> None:
+    found = gate_samples.rich().bottleneck
+    assert found is not None
+    assert found.binding is not None
+    assert tables.bottleneck(gate_samples.rich()).text[0].startswith(f"{found.binding.value} binds (confirmed")
+    unsure = dataclasses.replace(gate_samples.rich(), bottleneck=dataclasses.replace(found, confirmed=False))
+    text = tables.bottleneck(unsure).text[0]
+    assert text.startswith(f"Nothing is shown to bind; {found.binding.value} is the nearest")
 
 
 def test_every_row_has_as_many_cells_as_its_heading() -> None:
