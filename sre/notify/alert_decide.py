@@ -8,6 +8,7 @@ the guard has open joins that one. What joins is written down and tells nobody, 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,8 @@ LEVEL_WORSE = 1
 """Outbox level of "this got worse", plus its rank: the guard's own escalation is 0, those of nobody's answer are 10
 and more."""
 BAD_NAMED = 10
+LEFT_OUT_REASON = "alerts-left-out"
+LONGEST_GROUP = 100
 
 NOTHING_DONE = "nothing: the alert has no action"
 
@@ -106,6 +109,8 @@ class Decision(Limited):
             self._verdicts.append((alert.firing, verdict))
         if payload.bad:
             self._tell_bad(payload)
+        if payload.truncated:
+            self._tell_truncated(payload)
         if payload.truncated and any(v is not Verdict.DUPLICATE for _, v in self._verdicts[began:]):
             data = {"truncated": payload.truncated, "group": payload.group_key[:200]}
             self._note("note", payload.receiver or "webhook", "alerts_truncated", data=data)
@@ -414,6 +419,31 @@ class Decision(Limited):
                 "look at the templates and versions of Alertmanager",
             )
         )
+
+    def _tell_truncated(self, payload: Payload) -> None:
+        """
+        Alertmanager sends a group because something of it is new, and that may be what it leaves out: a person has to
+        look there. Told once an hour per group, as urgently as the worst of what is listed.
+        """
+        plans = [self._intake.routes.plan(alert.labels) for alert in payload.alerts]
+        worst = max((plan.severity for plan in plans), key=lambda severity: RANK.get(severity, 0), default="page")
+        self._tell(
+            once_message(
+                f"{LEFT_OUT_REASON}-{zlib.crc32(payload.group_key.encode('utf-8', 'replace')):08x}",
+                worst,
+                "webhook",
+                f"{payload.truncated} alerts of {_group(payload)} are left out of its notification; what is new may be"
+                " among them",
+                self._now.wall,
+                "look at that group in Alertmanager; raise max_alerts of its receiver, or group by more labels",
+                reason=LEFT_OUT_REASON,
+            )
+        )
+
+
+def _group(payload: Payload) -> str:
+    named = ", ".join(dict.fromkeys(alert.name for alert in payload.alerts))
+    return f"a group ({named[:LONGEST_GROUP]})" if named else "a group"
 
 
 def alert_of(stored: PendingTrip | Episode) -> Alert:

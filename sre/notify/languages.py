@@ -129,6 +129,7 @@ ZH = Words(
         "pipeline_silent": "监控链路静默",
         "alerts-unreadable": "告警无法解析",
         "alerts-refused": "告警被拒收",
+        "alerts-left-out": "告警未列出",
         "over_limit": "超出限额",
         "record-damaged": "记录损坏",
         "tls-certificate": "证书无法更新",

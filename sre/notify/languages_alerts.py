@@ -89,6 +89,21 @@ SENTENCES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"(?P<count>\d+) alerts of a notification cannot be read and are lost: (?P<first>.+)"),
         "一条通知中有 {count} 个告警无法解析而丢失：{first}",
     ),
+    (
+        re.compile(
+            r"(?P<count>\d+) alerts of a group \((?P<what>.+)\) are left out of its notification; what is new may be"
+            r" among them"
+        ),
+        "一组告警（{what}）的通知未列出其中 {count} 个；新告警可能在其中",
+    ),
+    (
+        re.compile(r"(?P<count>\d+) alerts of a group are left out of its notification; what is new may be among them"),
+        "一组告警的通知未列出其中 {count} 个；新告警可能在其中",
+    ),
+    (
+        re.compile(r"look at that group in Alertmanager; raise max_alerts of its receiver, or group by more labels"),
+        "请在 Alertmanager 中查看该组；调高其接收器的 max_alerts，或按更多标签分组",
+    ),
     (re.compile(r"look at the templates and versions of Alertmanager"), "检查 Alertmanager 的模板和版本"),
     (
         re.compile(r"notifications are refused and lost: (?P<sentence>.+)"),

@@ -198,6 +198,14 @@ def alert_messages_of_ours() -> dict[str, Message]:
             "webhook.tls_certificate cannot be renewed (7); the old one is used on",
             "put a certificate and its key there; they are taken without a restart",
         ),
+        "truncated": (
+            "7 alerts of a group (GpuHot) are left out of its notification; what is new may be among them",
+            "look at that group in Alertmanager; raise max_alerts of its receiver, or group by more labels",
+        ),
+        "truncated to nothing": (
+            "7 alerts of a group are left out of its notification; what is new may be among them",
+            "look at that group in Alertmanager; raise max_alerts of its receiver, or group by more labels",
+        ),
         "bad": ("3 alerts of a notification cannot be read and are lost: 7", "sre doctor"),
     }
     return {
