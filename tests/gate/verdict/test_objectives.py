@@ -89,6 +89,22 @@ def test_just_within_is_too_close_to_tell() -> None:
     assert only(P99, run_of(stage_of([0.1] * 9920 + [2.0] * 80))) == HELD
 
 
+def test_one_in_a_hundred_is_the_last_that_may_be_over() -> None:
+    assert only(P99, run_of(stage_of([0.1] * 396 + [2.0] * 4))) == TOO_FEW
+    assert only(P99, run_of(stage_of([0.1] * 395 + [2.0] * 5))) == MISSED
+
+
+def test_from_the_floor_on_it_fails_as_measured() -> None:
+    assert only(P99, run_of(stage_of([0.1] * 296 + [2.0] * 3))) == MISSED
+    assert only(P99, run_of(stage_of([0.1] * 295 + [2.0] * 3))) == TOO_FEW
+
+
+def test_a_share_that_may_be_all_or_nothing_is_counted_and_not_estimated() -> None:
+    for ratio, failed, answer in ((0.0, 0, HELD), (0.0, 1, MISSED), (1.0, 9, HELD)):
+        run = run_of(stage_of([0.1] * (9 - failed) + [math.inf] * failed))
+        assert only(ObjectiveSettings(failed_ratio=ratio), run) == answer
+
+
 def test_below_the_floor_it_fails_only_beyond_chance() -> None:
     assert only(P99, run_of(stage_of([0.1] * 99 + [2.0]))) == TOO_FEW
     assert only(P99, run_of(stage_of([0.1] * 90 + [2.0] * 10))) == MISSED
