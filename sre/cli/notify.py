@@ -52,7 +52,7 @@ def check(app: App, output: str) -> int:
     app.emit(
         output,
         results,
-        "\n".join(f"{r['name']:<16} {r['kind']:<8} {'; '.join(r['problems']) or 'ok  ' + r['shown']}" for r in results),
+        "\n".join(f"{r['name']:<16} {r['kind']:<9} {'; '.join(r['problems']) or 'ok  ' + r['shown']}" for r in results),
     )
     return ExitCode.USAGE if any(r["problems"] for r in results) else ExitCode.OK
 

@@ -66,6 +66,7 @@ class Desk:
         journal_seconds: How long a read of the journal is waited for.
         acknowledge: None when there is no store.
         canaries: None when no canary can come back: no store, or no webhook.
+        deaf: Why the webhook does not listen, as a sentence; "": it does, or there is none.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Desk:
         journal_seconds: float = CALL_SECONDS,
         acknowledge: Acknowledgements | None = None,
         canaries: Canaries | None = None,
+        deaf: Callable[[], str] = lambda: "",
     ) -> None:
+        self._deaf = deaf
         self._acknowledge, self._canaries = acknowledge, canaries
         self._guard, self._policy, self._clock, self._read_journal = guard, policy, clock, read_journal
         self._calls = BlockingCalls("journal", seconds=journal_seconds)
@@ -94,6 +97,7 @@ class Desk:
             "mode": self._policy.mode,
             "store_up": health.store_up,
             "problem": health.problem,
+            "webhook_problem": self._deaf() or None,
             "paused": None if pause is None else {"owner": pause.owner, "reason": pause.reason},
             "supervisor_reachable": bool(snapshot and snapshot.supervisor_reachable),
             "gateway_reachable": bool(snapshot and snapshot.gateway and snapshot.gateway.reachable),

@@ -36,6 +36,8 @@ class WebhookMetrics:
                 metrics.count(own.WEBHOOK_ALERTS, state, verdict.value, by=0.0)
         metrics.count(own.GUARD_ERRORS, BOUNDARY, by=0.0)
         self.listening = False
+        self.deaf = ""
+        """Why it does not listen, as a sentence; "" while nothing stands in the way."""
         self.problem: Callable[[], str | None] = lambda: None
         self._heartbeat_wall: float | None = None
 

@@ -44,6 +44,7 @@ from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import EngineSettings
 from sre.signals.types import NEVER, GpuSeen, ProcessState, Seen
+from sre.wiring.guard_webhook import webhook_problems
 from sre.wiring.stack import make_host, our_pids, port_problem
 from sre.wiring.status import stack_status
 
@@ -227,6 +228,7 @@ def _ports(root: Root, paths: StatePaths, environ: Mapping[str, str]) -> PortFac
     wanted = [
         ("stack.gateway.port", stack.gateway.host, stack.gateway.port),
         ("guard.metrics_port", root.guard.metrics_host, root.guard.metrics_port),
+        *([("webhook.port", root.webhook.host, root.webhook.port)] if root.webhook.enabled else []),
         *(
             (f"stack.engines.{engine.name}.port", engine.host, engine.port)
             for engine in stack.engines
@@ -280,6 +282,8 @@ def _notify(root: Root, environ: Mapping[str, str]) -> NotifyFacts:
             resolve_secret(channel.url, f"notify.channels[{index}].url", environ)
         except ConfigError as error:
             problems += error.problems
+    if root.webhook.enabled:
+        problems += webhook_problems(root.webhook, environ)
     return NotifyFacts(
         channels=tuple(f"{channel.name} ({channel.kind})" for channel in root.notify.channels),
         problems=tuple(problems),

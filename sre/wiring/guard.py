@@ -146,6 +146,10 @@ class Numbers:
         self.webhook: Webhook | None = None
         self.canaries: Canaries | None = None
 
+    def deaf(self) -> str:
+        """Why the webhook does not listen; "" where it does, or none is wanted."""
+        return "" if self.webhook is None else self.webhook.metrics.deaf
+
     def __call__(self) -> dict[Metric, list[tuple[tuple[str, ...], float]]]:
         rows: dict[Metric, list[tuple[tuple[str, ...], float]]] = {}
         loads = self.outbox.loads() if self.outbox is not None else None
@@ -321,7 +325,7 @@ async def _build(
     numbers.gpu = gpu if isinstance(gpu, ChildGpuReader) else None
     numbers.canaries = canaries = Canaries(clock)
     acknowledge = None
-    desk = Desk(guard, policy, clock)
+    desk = Desk(guard, policy, clock, deaf=numbers.deaf)
     if store is not None:
         view = StoreView(paths.guard_db, clock=clock, boot_id=boot_id)
         # One pair of hands each: a journal that is slow to read must not make the metrics old.
@@ -337,6 +341,7 @@ async def _build(
             view.journal,
             acknowledge=acknowledge,
             canaries=canaries if root.webhook.enabled else None,
+            deaf=numbers.deaf,
         )
     if root.webhook.enabled:
         addresses = {name: urlsplit(one.url).netloc for name, one in where.items()}

@@ -87,6 +87,21 @@ def ack_secret_of(settings: WebhookSettings, environ: Mapping[str, str]) -> byte
     return secret
 
 
+def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> list[str]:
+    """What would keep the webhook from listening, its port aside; one sentence each."""
+    problems: list[str] = []
+    for look in (
+        lambda: credentials_of(settings, environ),
+        lambda: ack_secret_of(settings, environ),
+        lambda: certificate_of(settings),
+    ):
+        try:
+            look()
+        except (ConfigError, OSError) as error:  # ssl.SSLError is an OSError
+            problems.append(_sentence(settings, error))
+    return problems
+
+
 def webhook_secrets(settings: WebhookSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What is never to be written anywhere; what cannot be resolved is left out."""
     found = []
@@ -115,14 +130,14 @@ class Webhook:
             while True:
                 try:
                     async with self.listening(environ):
-                        told = ""
+                        told = self.metrics.deaf = ""
                         await asyncio.Event().wait()
                 except Exception as error:  # the webhook's own cycle boundary: it must come back by itself
                     sentence = _sentence(self.settings, error)
                     if not isinstance(error, ConfigError | OSError):
                         log.exception("webhook: listening failed")
                     if sentence != told:
-                        told = sentence
+                        told = self.metrics.deaf = sentence
                         log.error("%s; alerts are not taken in, it is tried again", sentence)
                 await asyncio.sleep(AGAIN_SECONDS)
         finally:
@@ -264,12 +279,8 @@ async def serve_webhook(
     if tripping:
         raise Refused(f"webhook: route {tripping[0]} trips, which needs a guard; set webhook.enabled and run the guard")
     # What would keep it from listening is said before anything is made.
-    credentials_of(root.webhook, environ)
-    ack_secret_of(root.webhook, environ)
-    try:
-        certificate_of(root.webhook)
-    except OSError as error:
-        raise ConfigError([_sentence(root.webhook, error)]) from error
+    if problems := webhook_problems(root.webhook, environ):
+        raise ConfigError(problems)
     paths.create()
     lock = StackLock(paths.run / "guard.lock")
     if not lock.acquire():

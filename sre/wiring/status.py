@@ -132,6 +132,8 @@ async def ask_guard(socket: Path) -> tuple[dict[str, Any] | None, str | None]:
         return data, f"guard: decided nothing for {age:.0f} s: what it says is old; see its log"
     if data.get("problem"):
         return data, f"guard: {data['problem']}"
+    if data.get("webhook_problem"):
+        return data, f"guard: {data['webhook_problem']}; alerts of Alertmanager are not taken in"
     if not data.get("gateway_reachable", True):
         return data, "guard: the gateway does not answer: what passes there is not seen"
     engines = data.get("engines")

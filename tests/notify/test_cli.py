@@ -44,8 +44,8 @@ def test_without_channels_nobody_is_told(
 def test_missing_secrets_are_all_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sre(config, "notify", "check") == 2
     mail, sms = capsys.readouterr().out.splitlines()
-    assert mail.startswith("mail             email    notify channel mail: url: environment variable TEST_MAIL_URL")
-    assert sms.startswith("oncall-sms       sms      notify channel oncall-sms: url: secret file")
+    assert mail.startswith("mail             email     notify channel mail: url: environment variable TEST_MAIL_URL")
+    assert sms.startswith("oncall-sms       sms       notify channel oncall-sms: url: secret file")
 
 
 def test_an_unknown_channel_names_the_nearest(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_channels_that_work(
         monkeypatch.setenv("TEST_MAIL_URL", mail.channel_url)
         (tmp_path / "sms-url").write_text(sms.channel_url + "\n")
         assert sre(config, "notify", "check") == 0
-        assert capsys.readouterr().out.splitlines()[0].startswith("mail             email    ok  mailto://127.0.0.1:")
+        assert capsys.readouterr().out.splitlines()[0].startswith("mail             email     ok  mailto://127.0.0.1:")
         assert sre(config, "notify", "test", "-o", "json") == 0
         results = json.loads(capsys.readouterr().out)
         assert [(r["name"], r["verdict"]) for r in results] == [("mail", "delivered"), ("oncall-sms", "delivered")]

@@ -168,6 +168,10 @@ async def test_a_guard_that_nobody_can_ask_is_told_by_its_process(
         ('{"tick_age_seconds": 0.1}', None),
         ('{"tick_age_seconds": 60}', "decided nothing for 60 s"),
         ('{"tick_age_seconds": null}', "has not decided anything yet"),
+        (
+            '{"tick_age_seconds": 0.1, "webhook_problem": "webhook.token: secret file t: gone"}',
+            "guard: webhook.token: secret file t: gone; alerts of Alertmanager are not taken in",
+        ),
         ("[]", "not its status"),
         ("{", "no answer that can be read"),
     ],

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
@@ -22,12 +23,15 @@ from sre.cli.app import App
 from sre.cli.webhook import webhook as command
 from sre.control.ack_links import AckLinks, Said
 from sre.control.acknowledgements import Acknowledgements
+from sre.control.alert_intake import AlertIntake
 from sre.errors import ConfigError
 from sre.notify.ack_token import ack_token
 from sre.notify.alert_records import Wanted
 from sre.notify.links import AckAddress, Links
 from sre.servers.alert_webhook_credentials import OVERLAP_SECONDS, Credentials, Keyring
 from sre.servers.alert_webhook_tls import Certificate
+from sre.servers.exporter import Metrics
+from sre.servers.exporter_webhook import WebhookMetrics
 from sre.servers.gate import tls_context
 from sre.settings.models import Root
 from sre.settings.notify import ChannelSettings, NotifySettings
@@ -36,12 +40,14 @@ from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
 from sre.testing.clock import ManualClock
 from sre.wiring.guard_webhook import (
     CertificateWatch,
+    Webhook,
     ack_secret_of,
     credentials_of,
     held_by,
     keyring_of,
     message_links,
     serve_webhook,
+    webhook_problems,
     webhook_secrets,
 )
 from tests.support.providers import make_certificate
@@ -136,10 +142,31 @@ async def test_what_keeps_it_from_listening_is_said_before_anything_is_made(
     tmp_path: Path, settings: dict[str, str], named: str
 ) -> None:
     root = Root(webhook=WebhookSettings(**settings))  # type: ignore[arg-type]
+    (problem,) = webhook_problems(root.webhook, {"T": "token", "SHORT": "short"})
+    assert named in problem, "the doctor says it, too"
     paths = StatePaths(tmp_path / "state")
     with pytest.raises(ConfigError, match=named):
         await serve_webhook(root, paths, {"T": "token", "SHORT": "short"}, lambda _: None)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_why_it_does_not_listen_is_known_until_it_does(tmp_path: Path) -> None:
+    class Nothing:
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+    settings = WebhookSettings(token=f"file:{tmp_path / 'token'}")
+    metrics = WebhookMetrics(Metrics())
+    clock = SystemClock()
+    running = asyncio.create_task(Webhook(settings, cast(AlertIntake, Nothing()), metrics, None, clock).run({}))
+    try:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert metrics.deaf.startswith(f"webhook.token: secret file {tmp_path / 'token'}: No such file")
+        assert not metrics.listening
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 def test_whoever_holds_the_state_is_called_what_it_is(tmp_path: Path) -> None:
