@@ -93,8 +93,6 @@ def dry_run_text(asked: Asked) -> str:
         f"about {total.requests} requests at the most; {_minutes(total.seconds)} at least, "
         f"{_minutes(total.longest_seconds)} if every stage drains to its end"
     )
-    if asked.servers.against is not None and asked.settings.long_tail.enabled:
-        lines.append("the long-tail test is left out: an interleaved comparison looks at its stages alone")
     if total.seconds > asked.settings.deadline_seconds:
         lines.append(
             f"longer than gate.deadline_seconds ({_minutes(asked.settings.deadline_seconds)}): it would be cut short"

@@ -10,12 +10,16 @@ from sre.control.gate_state import GateState
 from sre.control.gate_world import Folder
 from sre.errors import ExitCode, StateError
 from sre.gate.bottleneck import attribute
+from sre.gate.cells import measure
+from sre.gate.compare import Beside
 from sre.gate.judge import judge
 from sre.gate.judging import JudgePolicy
 from sre.gate.latency_budget import budget_table
+from sre.gate.long_tail import judged_metric
 from sre.gate.plan import SIDE_B
-from sre.gate.result import GateResult
-from sre.gate.verdict import GateVerdict, Verdict
+from sre.gate.result import GateResult, RunResult
+from sre.gate.stages import StageKind
+from sre.gate.verdict import Cell, GateVerdict, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +109,18 @@ def judged(state: GateState) -> GateVerdict:
         checks=state.checks(),
         interrupted=state.interrupted,
         unseen=state.unseen(),
+        beside=_beside_longs(state, policy) if interleaved else (),
     )
+
+
+def _beside_longs(state: GateState, policy: JudgePolicy) -> tuple[Beside, ...]:
+    """The shorts beside longs, of both sides; empty where that test was not run."""
+    mixed = [stage for stage in state.long_tail_stages if stage.plan.kind is StageKind.MIXED]
+    if not mixed:
+        return ()
+    ours, theirs = (
+        [measure(RunResult(stage.plan.run, arm, (stage,), 0.0)) for stage in mixed if stage.plan.arm == arm]
+        for arm in ("", SIDE_B)
+    )
+    first = mixed[0].plan
+    return (Beside(Cell(first.name, policy.first_class, judged_metric(first)), ours, theirs),)

@@ -34,7 +34,6 @@ HOPELESS = frozenset({AbortReason.ERROR_SHARE.value, AbortReason.OVER_LIMIT.valu
 CUTTING = frozenset({AbortReason.INTERRUPTED.value, AbortReason.DEADLINE.value, AbortReason.SERVER_GONE.value})
 """Given up for one of these, no other stage follows."""
 KILLED = "killed"
-NO_LONG_TAIL = "an interleaved comparison looks at its stages alone"
 
 
 async def run_gate(
@@ -113,9 +112,6 @@ class _Run:
     async def _meet_policies(self) -> None:
         """The other arms of the long-tail test answer, or nothing is begun: it comes last, and would be left out."""
         if not self.settings.long_tail.enabled:
-            return
-        if self.order.against is not None:
-            self.listener.says(f"the long-tail test is left out: {NO_LONG_TAIL}; run it without --against")
             return
         for name, target in self.order.policies.items():
             try:
@@ -264,17 +260,18 @@ class _Run:
 
     async def _long_tail(self) -> None:
         state, settings = self.state, self.settings.long_tail
-        if not settings.enabled or self.order.against is not None:
-            state.omitted["long_tail"] = "not asked for" if not settings.enabled else NO_LONG_TAIL
+        if not settings.enabled:
+            state.omitted["long_tail"] = "not asked for"
             return
         if (over := self._over()) is not None:
             state.omitted["long_tail"] = f"not reached: {self._why(over)}"
             return
-        targets = {"": self.order.target, **self.order.policies}
+        other = {} if self.order.against is None else {SIDE_B: self.order.against}
+        targets = {"": self.order.target, **other, **self.order.policies}
         obstacles = {name: await self._obstacle(name, target) for name, target in targets.items()}
         for name, why in obstacles.items():
             if why:
-                self.listener.says(f"long-tail test of {name or 'the target'} is left out: {why}")
+                self.listener.says(f"long-tail test of {long_tail.named(name)} is left out: {why}")
         seen: dict[tuple[str, Step], list[long_tail.ShortsOfStage]] = {}
         open_arms = [name for name in targets if not obstacles[name]]
         for run, policy, step in plan.long_tail_order(settings.runs, open_arms):

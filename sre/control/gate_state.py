@@ -10,7 +10,7 @@ from sre.gate import knee
 from sre.gate.fingerprint import Fingerprint
 from sre.gate.judging import JudgePolicy, doubt_of_run, doubt_of_stage
 from sre.gate.knee import Knee, Probe
-from sre.gate.long_tail import LongTail
+from sre.gate.long_tail import LongTail, named
 from sre.gate.result import GateResult, RunResult, Smoke, StageResult
 from sre.gate.saturation import blur_ratio
 from sre.gate.self_checks import Check
@@ -112,7 +112,7 @@ class GateState:
             compared = arm.p_value is not None
             why = arm.skipped or arm.doubt or arm.given_up or ("" if compared else "nothing to compare")
             if why:
-                return f"long-tail test of {arm.policy or 'the target'}: {why}"
+                return f"long-tail test of {named(arm.policy)}: {why}"
         return ""
 
     def checks(self) -> tuple[Check, ...]:

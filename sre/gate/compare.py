@@ -51,17 +51,32 @@ class _Sides:
     """Why figures that are no worse prove nothing; "" if nothing does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A cell of another test than the staircase, and the runs in which both sides have it."""
+
+    cell: Cell
+    candidate: Sequence[MeasuredRun]
+    reference: Sequence[MeasuredRun]
+
+
 def judge_cells(
-    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], policy: JudgePolicy, doubt: Doubt | None = None
+    candidate: Sequence[MeasuredRun],
+    reference: Sequence[MeasuredRun],
+    policy: JudgePolicy,
+    doubt: Doubt | None = None,
+    beside: Sequence[Beside] = (),
 ) -> tuple[CellVerdict, ...]:
     """
     Return one judgement per gated cell.
 
     Args:
         doubt: In the whole run of either side.
+        beside: Judged as the others, and corrected for together with them.
     """
     cells = named_cells(policy.cells, reference, policy.first_class)
     sides = [_sides(cell, candidate, reference, policy, doubt) for cell in cells]
+    sides += [_sides(one.cell, one.candidate, one.reference, policy, doubt) for one in beside]
     # Cells that cannot be compared count for Holm, too: leaving them out would make the others easier to fail, and a
     # candidate's trouble in one cell must not change the yardstick of another.
     adjusted = holm([one.p_value for one in sides])

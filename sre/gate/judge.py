@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from sre.gate.baseline import Baseline, none_there
 from sre.gate.cells import MeasuredRun, measure
-from sre.gate.compare import judge_cells
+from sre.gate.compare import Beside, judge_cells
 from sre.gate.fingerprint import Fingerprint, require_equal
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_run
 from sre.gate.objectives import judge_objectives
@@ -41,6 +41,7 @@ def judge(
     fingerprint: Fingerprint | None = None,
     unseen: str = "",
     remark: str = "",
+    beside: Sequence[Beside] = (),
 ) -> GateVerdict:
     """
     Return the verdict on ``runs``, all of one side.
@@ -52,6 +53,7 @@ def judge(
         fingerprint: Of these runs; compared with the baseline's. None: not known (the caller vouches).
         unseen: What was asked for beside objectives and cells and could not be measured: no PASS then; "" if nothing.
         remark: What nobody could look at in such records, said beside every verdict on them; "" if nothing.
+        beside: Cells of another test than the staircase, compared with the reference, too.
 
     Raises:
         ConfigError: the baseline is of another environment (one sentence per difference), or required and missing.
@@ -65,7 +67,7 @@ def judge(
     found = judge_objectives(runs, measured, policy, doubt)
     reference = reference_of(baseline)
     if reference is not None:
-        found += judge_cells(measured, reference, policy, doubt)
+        found += judge_cells(measured, reference, policy, doubt, beside)
     return _whole(
         found,
         doubt,

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sre.gate.percentiles import nearest_rank, thinned
+from sre.gate.percentiles import nearest_rank, sample_floor, thinned
+from sre.gate.plan import SIDE_B
 from sre.gate.records import Cause, RequestRecord
-from sre.gate.stages import StageLoad
+from sre.gate.stages import StageLoad, StagePlan
 from sre.gate.statistics import effect_ratio, mann_whitney_p
 
 
@@ -19,7 +20,7 @@ class Arm:
     One scheduling policy, with and without longs. Values per run; infinite where failures make them so.
 
     Attributes:
-        policy: "" for the target itself.
+        policy: "" for the target itself; SIDE_B for the other side of an interleaved comparison.
         ttft_p99_alone_seconds, ttft_p99_mixed_seconds: Of the shorts.
         samples_alone_seconds, samples_mixed_seconds: Sorted e2e of the shorts, all runs, thinned to 2,000, for the CDF.
         long_prompt_tokens: As the server counted them, mean; None: it told nothing.
@@ -59,6 +60,8 @@ class LongTail:
     detail: str
 
 
+SURELY = 3.0
+"""Standard deviations by which chance may make arrivals fewer."""
 SIGNIFICANCE = 0.05
 LEAST_RUNS = 4
 """Three against three cannot reach p < .05."""
@@ -142,6 +145,16 @@ def arm(policy: str, alone: Sequence[ShortsOfStage], mixed: Sequence[ShortsOfSta
     )
 
 
+def judged_metric(plan: StagePlan) -> str:
+    """
+    What of the shorts is compared where two servers are: their P99, or where a stage may have too few of them for one
+    the P95. By the plan, so that nothing measured chooses its own yardstick.
+    """
+    planned = plan.rate_rps * plan.classes[0].share * plan.duration_seconds
+    enough = planned - SURELY * math.sqrt(planned) >= sample_floor(0.99)
+    return "ttft_p99_seconds" if enough else "ttft_p95_seconds"
+
+
 def conclude(qps: float, long_share: float, arms: Sequence[Arm]) -> LongTail:
     """
     Say which policy spares the shorts most, if that is more than chance: better than every other arm.
@@ -192,8 +205,13 @@ def _sentence(found: Arm) -> str:
     )
 
 
+def named(policy: str) -> str:
+    """An arm, in a sentence."""
+    return {"": "the target", SIDE_B: "side B"}.get(policy, policy)
+
+
 def _named(found: Arm) -> str:
-    return found.policy or "target"
+    return named(found.policy).removeprefix("the ")
 
 
 def _seconds(value: float) -> str:

@@ -218,16 +218,16 @@ def plan_all(settings: GateSettings, *, interleaved: bool = False, trace: Trace 
         plans += [first] * (2 if interleaved else 1)
     for run, side in sides(settings.baseline.runs, interleaved):
         plans += staircase(load, run, side, trace)
-    if settings.long_tail.enabled and not interleaved:
-        policies = policy_names(settings.long_tail)
+    if settings.long_tail.enabled:
+        policies = policy_names(settings.long_tail, interleaved=interleaved)
         for run, policy, step in long_tail_order(settings.long_tail.runs, policies):
             plans.append(long_tail_stages(load, settings.long_tail, run, policy)[step])
     return tuple(plans)
 
 
-def policy_names(long_tail: LongTailSettings) -> tuple[str, ...]:
-    """Arms of the long-tail test: "" is the target itself."""
-    return ("", *(policy.name for policy in long_tail.policies))
+def policy_names(long_tail: LongTailSettings, *, interleaved: bool = False) -> tuple[str, ...]:
+    """Arms of the long-tail test: "" is the target itself, SIDE_B the other side of an interleaved comparison."""
+    return ("", *((SIDE_B,) if interleaved else ()), *(policy.name for policy in long_tail.policies))
 
 
 def amount(plans: Sequence[StagePlan], settings: GateSettings, *, knee: bool) -> Amount:

@@ -152,9 +152,12 @@ def test_a_file_for_ci_is_looked_for_and_not_made_beforehand(run_sre: RunSre) ->
     assert not list(Path().iterdir())
 
 
-def test_a_dry_run_says_that_a_comparison_has_no_long_tail_test(run_sre: RunSre) -> None:
-    ran = run_sre("gate", "run", "--dry-run", "--url", "http://a:1", "--against", "http://b:1", "--long-tail")
-    assert "\nthe long-tail test is left out: an interleaved comparison looks at its stages alone" in ran.out
+def test_a_dry_run_shows_the_long_tail_test_of_both_sides_of_a_comparison(run_sre: RunSre) -> None:
+    ran = run_sre(
+        "gate", "run", "--dry-run", "-o", "json", "--url", "http://a:1", "--against", "http://b:1", "--long-tail"
+    )
+    stages = [(one["policy"], one["kind"]) for one in json.loads(ran.out)["stages"]]
+    assert stages[-20:-16] == [("", "shorts"), ("", "mixed"), ("B", "shorts"), ("B", "mixed")]
 
 
 def test_a_setting_that_is_wrong_is_named_as_a_setting(run_sre: RunSre) -> None:

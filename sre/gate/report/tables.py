@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sre.gate.bottleneck import Demand
+from sre.gate.long_tail import named
 from sre.gate.plan import SIDE_B
 from sre.gate.report import budget_table, figures
 from sre.gate.report.layout import Section, Table
@@ -156,7 +157,7 @@ def long_tail(result: GateResult) -> Section:
         return _omitted(result, "long_tail", "Long prompts beside short ones")
     rows = []
     for arm in found.arms:
-        name = arm.policy or "target"
+        name = named(arm.policy).removeprefix("the ")
         if arm.skipped:
             rows.append((name, *[figures.NOTHING] * 9, f"skipped: {arm.skipped}"))
             continue
@@ -177,7 +178,7 @@ def long_tail(result: GateResult) -> Section:
         "Policy", "Runs", "TTFT P99 alone", "with longs", "End to end P99 alone", "with longs", "TPOT P99 alone",
         "with longs", "TTFT worse by", "p", "Longs",
     )  # fmt: skip
-    best = f"Best policy for the short ones: {found.best_policy}." if found.best_policy is not None else ""
+    best = f"Best policy for the short ones: {named(found.best_policy)}." if found.best_policy is not None else ""
     said = (
         f"Short prompts at {figures.number(found.qps)}/s, alone and with {figures.percent(found.long_share)} long ones"
         f" beside them. {sentence(found.detail)} {best}"

@@ -104,6 +104,7 @@ class Scene:
         against: Behaviour | Callable[[StagePlan], Behaviour] | None = None,
         policies: dict[str, Behaviour | Callable[[StagePlan], Behaviour]] | None = None,
         full_after: int | None = None,
+        against_max_model_len: int = 40_000,
         baseline: Any = None,
         trace: Trace | None = None,
         described: tuple[tuple[str, str], ...] = (("client_host", "test"),),
@@ -113,7 +114,7 @@ class Scene:
         self.stop = asyncio.Event()
         self.settings = settings or gate_settings()
         self.load = FakeLoad(self.clock, script, **fake)
-        self.against = None if against is None else FakeLoad(self.clock, against)
+        self.against = None if against is None else FakeLoad(self.clock, against, max_model_len=against_max_model_len)
         self.folder = MemoryFolder(full_after)
         self.folders_made = 0
         self.heard = Heard()

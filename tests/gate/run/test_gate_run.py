@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from sre.errors import Aborted, ConfigError, ExitCode, ExitedEarly, Unreachable
 from sre.gate.records import Cause
+from sre.gate.report import tables
 from sre.gate.result import Smoke, StageResult
 from sre.gate.stages import StageKind, StagePlan
 from sre.gate.verdict import Reason, Verdict
+from sre.settings.gate import GateSettings
 from sre.testing.load import Behaviour, FakeLoad
 from tests.gate.run.scene import Heard, Scene, gate_settings
 
@@ -71,14 +74,46 @@ async def test_a_policy_server_that_is_not_there_is_told_before_any_load() -> No
     assert (scene.folders_made, scene.load.plans) == (0, [])
 
 
-async def test_a_comparison_of_two_servers_says_at_once_that_the_long_tail_test_is_left_out() -> None:
-    settings = gate_settings(load={"stages_qps": [20]}, baseline={"runs": 1}, long_tail={"enabled": True})
-    scene = Scene(settings=settings, against=Behaviour())
+def against_beside_longs(**long_tail: Any) -> GateSettings:
+    long_tail = {"enabled": True, "runs": 5, "seconds": 30, **long_tail}
+    return gate_settings(load={"stages_qps": [20], "stage_seconds": 30}, baseline={"runs": 5}, long_tail=long_tail)
+
+
+async def test_two_servers_are_compared_beside_long_prompts_too() -> None:
+    """Equal without longs, slower with them: the staircase alone would pass it."""
+    slower = Behaviour(long_penalty_seconds=0.3, noise=0.05)
+    equal = Behaviour(long_penalty_seconds=0.1, noise=0.05)
+    for ours, verdict in ((slower, Verdict.FAIL), (equal, Verdict.PASS)):
+        scene = Scene(ours, against=equal, settings=against_beside_longs())
+        ended = await scene.run()
+        assert ended.result.verdict.verdict is verdict, ended.result.verdict.summary
+        cells = {str(cell.cell): cell for cell in ended.result.verdict.cells if cell.kind == "baseline"}
+        assert cells["20qps-mixed/short/ttft_p99_seconds"].verdict is verdict
+        assert cells["20qps/short/ttft_p99_seconds"].verdict is Verdict.PASS
+        assert scene.against is not None
+        for load in (scene.load, scene.against):
+            kinds = [plan.kind for plan in load.plans if plan.kind in (StageKind.SHORTS, StageKind.MIXED)]
+            assert kinds == [StageKind.SHORTS, StageKind.MIXED, StageKind.MIXED, StageKind.SHORTS] * 2 + kinds[:2]
+        assert ended.result.long_tail is not None
+        assert [arm.policy for arm in ended.result.long_tail.arms] == ["", "B"]
+        assert "side B: P99 of the shorts' TTFT" in ended.result.long_tail.detail
+        assert "20qps-mixed" in scene.folder.reports["junit.xml"]
+
+
+async def test_too_few_passes_beside_long_prompts_pass_nothing() -> None:
+    ended = await Scene(Behaviour(), against=Behaviour(), settings=against_beside_longs(runs=3)).run()
+    assert (ended.result.verdict.verdict, ended.result.verdict.reasons[0]) == (
+        Verdict.INCONCLUSIVE, Reason.TOO_FEW_RUNS,
+    )  # fmt: skip
+
+
+async def test_another_side_that_has_no_room_for_long_prompts_takes_the_pass() -> None:
+    scene = Scene(Behaviour(), against=Behaviour(), settings=against_beside_longs(), against_max_model_len=8192)
     ended = await scene.run()
-    told = next(index for index, one in enumerate(scene.heard.sentences) if "long-tail test is left out" in one)
-    assert told <= 1  # after "asking …"
-    assert "without --against" in scene.heard.sentences[told]
-    assert "interleaved" in ended.result.omitted["long_tail"]
+    assert ended.result.verdict.verdict is Verdict.INCONCLUSIVE
+    assert any("long-tail test of side B is left out: max_model_len 8192" in one for one in scene.heard.sentences)
+    (cell,) = (cell for cell in ended.result.verdict.cells if cell.cell.stage == "20qps-mixed")
+    assert (cell.verdict, cell.detail) == (Verdict.INCONCLUSIVE, "in the reference: there is no run")
 
 
 async def test_stopped_while_the_server_is_asked_nothing_is_left() -> None:
@@ -332,6 +367,12 @@ async def test_the_policy_that_spares_the_shorts_is_named() -> None:
     ended = await scene.run()
     assert ended.result.long_tail is not None
     assert ended.result.long_tail.best_policy == "chunked"
+
+
+async def test_a_target_that_spares_the_shorts_most_is_named_too() -> None:
+    slower = Behaviour(long_penalty_seconds=0.3, noise=0.05)
+    ended = await Scene(Behaviour(noise=0.05), against=slower, settings=against_beside_longs()).run()
+    assert "Best policy for the short ones: the target." in tables.long_tail(ended.result).text[0]
 
 
 async def test_a_baseline_of_another_environment_is_refused_before_any_load() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sre.gate import environment, plan
+from sre.gate.long_tail import judged_metric
 from sre.gate.plan import Step, Trace
 from sre.gate.result import Smoke
 from sre.gate.schedule import BASE, schedule
@@ -72,6 +73,14 @@ def test_a_mix_that_has_a_class_called_long_keeps_it() -> None:
     load = LoadSettings.model_validate({"mix": [{"name": "long", "share": 1}]})
     mixed = plan.long_tail_stages(load, LongTailSettings(), 0, "")[Step.MIXED]
     assert [kind.name for kind in (*mixed.classes, *mixed.extra_classes)] == ["long", "long-2"]
+
+
+@pytest.mark.parametrize(("qps", "metric"), [(20, "ttft_p99_seconds"), (10, "ttft_p95_seconds")])
+def test_two_servers_are_compared_by_the_p99_of_the_shorts_only_where_chance_leaves_enough(
+    qps: float, metric: str
+) -> None:
+    load = LoadSettings(stages_qps=(qps,))
+    assert judged_metric(plan.long_tail_stages(load, LongTailSettings(seconds=30), 0, "")[Step.MIXED]) == metric
 
 
 def test_every_second_run_of_the_long_tail_test_goes_backwards() -> None:
