@@ -138,6 +138,23 @@ def test_percentiles_and_thinned_samples_bound_what_all_requests_would_say(
         assert verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize(("over", "answer"), [(38, HELD), (39, TOO_FEW), (50, TOO_FEW), (51, MISSED)])
+def test_a_sample_that_is_whole_counts_exactly(over: int, answer: tuple[Verdict, Reason]) -> None:
+    """38 of 1,000 over a P95 are fewer than one in twenty beyond chance (p 0.043), 39 are not (p 0.060)."""
+    run = run_of(stage_of([0.1] * (1000 - over) + [2.0] * over))
+    (cell,) = judged(ObjectiveSettings(e2e_p95_seconds=1.0), run)
+    assert (cell.verdict, cell.reason) == answer
+    assert cell.detail.startswith(f"{over} of 1000 requests")
+
+
+def test_without_a_sample_percentiles_alone_tell_less_and_nothing_wrong() -> None:
+    few = stage_of([0.1] * 962 + [2.0] * 38, keep_sample=False)
+    assert only(ObjectiveSettings(e2e_p95_seconds=1.0), run_of(few)) == TOO_FEW
+    assert few.summary is not None
+    odd = replace(few, summary=replace(few.summary, e2e_sample_seconds={"all": (0.1,) * 1200}))
+    assert only(ObjectiveSettings(e2e_p95_seconds=1.0), run_of(odd)) == TOO_FEW, "more than there were"
+
+
 def test_failed_ratio() -> None:
     bound = ObjectiveSettings(failed_ratio=0.01)
     assert only(bound, run_of(stage_of([0.1] * 1000))) == HELD
