@@ -8,6 +8,7 @@ false alarms in simulation, however many runs. So runs of further days may be ad
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -251,6 +252,13 @@ def from_document(document: Any, where: str) -> Baseline:
         raise StateError(f"{where}: {one_line(str(problem))}; restore the file, or accept a new baseline") from None
     if not baseline.runs:
         raise StateError(f"{where}: holds no run; accept a new baseline")
+    seen = Counter((run.run_id, run.number) for run in baseline.runs)
+    (run_id, number), times = seen.most_common(1)[0]
+    if times > 1:  # a merge may do that: there is a line per run. Copies would look like runs that hardly vary
+        raise StateError(
+            f"{where}: run {number + 1} of {one_line(run_id)} is in it {times} times; restore the file, or accept "
+            "a new baseline"
+        )
     return baseline
 
 

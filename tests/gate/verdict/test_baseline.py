@@ -165,6 +165,14 @@ def test_a_damaged_document_says_where_and_what_to_do(text: str, word: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_a_run_that_is_in_it_twice_is_damage() -> None:
+    """A line of the file is a run, and a merge may double it: copies would make five runs of one, without noise."""
+    document = to_document(accepted(result()))
+    document["runs"][1] = document["runs"][0]
+    with pytest.raises(StateError, match=r"f: run 1 of run-1-0 is in it 2 times; restore the file"):
+        from_document(document, "f")
+
+
 def test_a_baseline_without_runs_is_none() -> None:
     document = to_document(accepted(result())) | {"runs": []}
     with pytest.raises(StateError, match="holds no run"):

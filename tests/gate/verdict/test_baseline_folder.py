@@ -94,7 +94,12 @@ def test_two_at_once_lose_no_run(tmp_path: Path) -> None:
     together = threading.Barrier(8)
 
     def one(number: int) -> None:
-        fresh = replace(first, acceptances=(replace(first.acceptances[0], run_id=f"r{number}"),))
+        name = f"r{number}"
+        fresh = replace(
+            first,
+            runs=tuple(replace(run, run_id=name) for run in first.runs),
+            acceptances=(replace(first.acceptances[0], run_id=name),),
+        )
 
         def change(existing: Baseline | None) -> Baseline:
             assert existing is not None
