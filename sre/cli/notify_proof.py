@@ -19,7 +19,7 @@ def end_to_end(app: App, prometheus: str, alertmanager: str, wait_seconds: float
         checked_url(prometheus, "--prometheus"),
         checked_url(alertmanager, "--alertmanager", example="http://host:9093"),
     )
-    app.note(f"a canary is on its way; it is waited for {wait_seconds:g} s at the most")
+    app.note(f"sending a canary; it is waited for {wait_seconds:g} s at the most")
     proof = asyncio.run(run_proof(app.settings(), app.paths(), *urls, wait_seconds=wait_seconds))
     data = proof_json(proof)
     app.emit(output, data, lambda: proof_text(data))
