@@ -129,7 +129,7 @@ def compare(app: App, reference: str, candidate: str, folder: Path | None, outpu
     Say whether CANDIDATE is slower than REFERENCE; each is a run (see report) or the name of a baseline.
 
     \b
-    Exit codes: 0 not slower · 2 not comparable · 3 slower · 5 could not be told
+    Exit codes: 0 not slower · 2 not comparable, or the same run · 3 slower · 5 could not be told
     """
     from sre.gate.judge import compare as judge_both
     from sre.gate.judging import JudgePolicy
@@ -137,6 +137,8 @@ def compare(app: App, reference: str, candidate: str, folder: Path | None, outpu
 
     settings = app.settings().gate
     theirs, ours = _side(app, reference, folder), _side(app, candidate, folder)
+    if same := sorted(theirs.ids & ours.ids):
+        raise ConfigError([f"gate: run {same[0]} is in {reference} and in {candidate}: it cannot differ from itself"])
     verdict = judge_both(
         theirs.runs,
         ours.runs,
@@ -179,6 +181,8 @@ class _Side:
     calibration: Calibration | None = None
     checks: Sequence[Check] = ()
     interrupted: str = ""
+    ids: frozenset[str] = frozenset()
+    """Of the gate runs that its figures are of."""
 
 
 def _side(app: App, name: str, folder: Path | None) -> _Side:
@@ -193,11 +197,11 @@ def _side(app: App, name: str, folder: Path | None) -> _Side:
         if NAME.fullmatch(name):
             baseline = BaselineFolder(baselines_folder(app.settings().gate, config_of(app))).load(name)
             if baseline is not None:
-                return _Side(baseline, baseline.fingerprint)
+                return _Side(baseline, baseline.fingerprint, ids=frozenset(one.run_id for one in baseline.acceptances))
         raise ConfigError([f"{error}; see sre gate baseline list"]) from None
     runs = [run for run in found.runs if run.side != SIDE_B]
     interrupted = f"{found.id}: {found.interrupted}" if found.interrupted else ""
-    return _Side(runs, found.fingerprint, found.calibration, found.checks, interrupted)
+    return _Side(runs, found.fingerprint, found.calibration, found.checks, interrupted, frozenset({found.id}))
 
 
 @click.command()

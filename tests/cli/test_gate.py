@@ -397,9 +397,10 @@ async def test_a_comparison_with_another_environment_is_refused(run_sre: RunSre,
 
 async def test_a_comparison_looks_at_the_client_and_the_end_of_both_runs(run_sre: RunSre, runs: GateFiles) -> None:
     good = keep(runs, await measured(), 1_796_000_000)
+    another = keep(runs, await measured(), 1_796_000_003)
     limited = keep(runs, await measured(client_limited=True), 1_796_000_001)
     cut = keep(runs, dataclasses.replace(await measured(), interrupted="killed"), 1_796_000_002)
-    assert run_sre("gate", "compare", good, good).code == 0
+    assert run_sre("gate", "compare", good, another).code == 0
     for reference, candidate in ((good, limited), (limited, good)):
         ran = run_sre("gate", "compare", reference, candidate)
         assert ran.code == 5
@@ -407,6 +408,16 @@ async def test_a_comparison_looks_at_the_client_and_the_end_of_both_runs(run_sre
     ran = run_sre("gate", "compare", good, cut)
     assert ran.code == 5
     assert f"cut short: {cut}: killed" in ran.out
+
+
+async def test_a_run_is_not_compared_with_itself(run_sre: RunSre, runs: GateFiles) -> None:
+    """It would pass: a CI job that names one file twice must not go green for ever."""
+    one = keep(runs, await measured(), 1_796_000_000)
+    assert run_sre("gate", "baseline", "accept").code == 0
+    for reference in (one, "default"):
+        ran = run_sre("gate", "compare", reference, "last")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err == f"sre: gate: run {one} is in {reference} and in last: it cannot differ from itself\n"
 
 
 def test_no_baseline_yet(run_sre: RunSre) -> None:
