@@ -355,6 +355,7 @@ async def _build(
             redact=hide,
             canaries=canaries,
             wake_delivery=delivery.wake,
+            send_unstored=delivery.send_unstored,
             problem=problem or "",
             acknowledgements=acknowledge,
         )

@@ -8,10 +8,11 @@ import logging
 import random
 import signal
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sre.actions.records import OutboxMessage
 from sre.adapters.clock import SystemClock
 from sre.adapters.incident_files import IncidentFiles
 from sre.adapters.notifiers.process import AppriseSender
@@ -25,6 +26,7 @@ from sre.clock import Clock
 from sre.control.ack_links import AckLinks
 from sre.control.acknowledgements import Acknowledgements
 from sre.control.alert_intake import AlertIntake
+from sre.control.alert_outage import OutageWatch
 from sre.control.alert_ports import Hands, NoGuard
 from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery
@@ -121,10 +123,15 @@ class Webhook:
     metrics: WebhookMetrics
     acknowledgements: Acknowledgements | None
     clock: Clock
+    outage: OutageWatch
+
+    async def take_in(self) -> None:
+        """Store what is posted, and tell of it where that cannot be done, until cancelled."""
+        await asyncio.gather(self.intake.run(), self.outage.run())
 
     async def run(self, environ: Mapping[str, str]) -> None:
         """Take in and serve until cancelled; what stands in the way of listening costs the webhook, not the guard."""
-        taking = asyncio.create_task(self.intake.run())
+        taking = asyncio.create_task(self.take_in())
         told = ""
         try:
             while True:
@@ -227,10 +234,14 @@ def make_webhook(
     redact: Redact,
     canaries: Canaries,
     wake_delivery: Callable[[], None],
+    send_unstored: Callable[[Sequence[OutboxMessage]], None],
     problem: str,
     acknowledgements: Acknowledgements | None,
 ) -> Webhook:
-    """Wire a webhook around ``store`` (None: there is none that can be trusted; ``problem`` says why)."""
+    """
+    Wire a webhook around ``store`` (None: there is none that can be trusted; ``problem`` says why). ``send_unstored``
+    sends messages that it cannot take.
+    """
     policy = policy_of(root)
     pagers = frozenset(channel.name for channel in root.notify.channels if channel.kind == "pagerduty")
     listener = WebhookMetrics(metrics)
@@ -246,7 +257,8 @@ def make_webhook(
         problem=problem,
     )
     listener.problem = lambda: intake.problem
-    return Webhook(root.webhook, intake, listener, acknowledgements, clock)
+    outage = OutageWatch(lambda: intake.problem, policy.listeners, clock, send_unstored)
+    return Webhook(root.webhook, intake, listener, acknowledgements, clock, outage)
 
 
 def message_links(root: Root, environ: Mapping[str, str]) -> Links:
@@ -308,13 +320,14 @@ async def serve_webhook(
                 redact=lambda text: text,
                 canaries=Canaries(clock),
                 wake_delivery=delivery.wake,
+                send_unstored=delivery.send_unstored,
                 problem="",
                 acknowledgements=Acknowledgements(
                     store, told_of_acknowledgement(root.notify.channels), wake=delivery.wake
                 ),
             )
             sending = asyncio.create_task(delivery.run())
-            taking = asyncio.create_task(webhook.intake.run())
+            taking = asyncio.create_task(webhook.take_in())
             try:
                 async with webhook.listening(environ) as port:
                     ready(port)

@@ -24,6 +24,7 @@ from sre.cli.webhook import webhook as command
 from sre.control.ack_links import AckLinks, Said
 from sre.control.acknowledgements import Acknowledgements
 from sre.control.alert_intake import AlertIntake
+from sre.control.alert_outage import OutageWatch
 from sre.errors import ConfigError
 from sre.notify.ack_token import ack_token
 from sre.notify.alert_records import Wanted
@@ -158,7 +159,8 @@ async def test_why_it_does_not_listen_is_known_until_it_does(tmp_path: Path) -> 
     settings = WebhookSettings(token=f"file:{tmp_path / 'token'}")
     metrics = WebhookMetrics(Metrics())
     clock = SystemClock()
-    running = asyncio.create_task(Webhook(settings, cast(AlertIntake, Nothing()), metrics, None, clock).run({}))
+    intake, outage = cast(AlertIntake, Nothing()), cast(OutageWatch, Nothing())
+    running = asyncio.create_task(Webhook(settings, intake, metrics, None, clock, outage).run({}))
     try:
         for _ in range(3):
             await asyncio.sleep(0)
