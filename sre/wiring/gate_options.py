@@ -205,6 +205,10 @@ def _unknown_stages(settings: GateSettings, trace: Trace | None) -> Iterator[str
     ]
     for where, stage, request_class in named:
         if stage is not None and stage not in known:
-            yield f"{where}.stage: no stage {stage!r} in this plan; its stages: {', '.join(known)}"
+            scale = settings.load.qps_scale
+            scaled = (
+                f" (every rate times {scale:g}: gate.load.qps_scale, --scale)" if scale != 1 and trace is None else ""
+            )
+            yield f"{where}.stage: no stage {stage!r} in this plan; its stages: {', '.join(known)}{scaled}"
         if request_class is not None and request_class not in (*classes, "all"):
             yield f"{where}.request_class: no class {request_class!r} in the mix; its classes: {', '.join(classes)}"

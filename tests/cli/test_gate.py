@@ -217,6 +217,8 @@ def test_an_objective_on_a_stage_that_is_not_planned_is_told(run_sre: RunSre) ->
     ran = run_sre("gate", "run", "--dry-run", "--stages", "10,20")
     assert ran.code == 2
     assert ran.err == "sre: gate.objectives[0].stage: no stage '100qps' in this plan; its stages: 10qps, 20qps\n"
+    ran = run_sre("gate", "run", "--dry-run", "--stages", "10,20", "--scale", "0.1")
+    assert "its stages: 1qps, 2qps (every rate times 0.1: gate.load.qps_scale, --scale)\n" in ran.err
 
 
 def test_without_a_stack_the_default_target_says_how_to_start_one(run_sre: RunSre, free_port: Any) -> None:
