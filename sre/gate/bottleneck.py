@@ -163,6 +163,14 @@ def attribute(
             return answer(None, False, None, f"the knee was not reached, and no resource shows a demand{hint}")
         said = f"the knee was not reached; {_sentence(first, 'would bind first')}{_next(demands, first, margin)}{hint}"
         return answer(first.resource, False, margin, said)
+    width = _width(knee)
+    if first is not None and width > CONFIRMED_WITHIN and abs(first.ceiling_rps / knee_rps - 1) <= width:
+        said = (
+            f"the knee is known no better than {knee_rps:.4g} requests/s give or take {width:.0%}, which confirms "
+            "nothing; longer stages, or more of them (gate.knee.max_stages), narrow it; "
+            f"{_sentence(first, 'would bind first')}{_next(demands, first, margin)}{hint}"
+        )
+        return answer(first.resource, False, margin, said)
     if first is not None and abs(first.ceiling_rps / knee_rps - 1) <= CONFIRMED_WITHIN:
         said = f"{_sentence(first, 'binds')}, and the knee is at {knee_rps:.4g}{_next(demands, first, margin)}{hint}"
         return answer(first.resource, True, margin, said)
@@ -292,6 +300,13 @@ def _knee_rps(knee: Knee | None, summaries: Sequence[StageSummary]) -> float | N
     if knee is not None and knee.estimate_rps is not None:
         return knee.estimate_rps
     return max((one.completed_rps for one in summaries if one.saturated), default=None)
+
+
+def _width(knee: Knee | None) -> float:
+    """By what share of its estimate the knee may lie elsewhere; 0: it was not searched for."""
+    if knee is None or not knee.estimate_rps or knee.resolution_rps is None:
+        return 0.0
+    return knee.resolution_rps / knee.estimate_rps
 
 
 def _client(

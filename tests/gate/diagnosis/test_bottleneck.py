@@ -174,6 +174,14 @@ def test_a_ceiling_15_percent_beside_the_knee_confirms_and_further_does_not() ->
         assert attribute(stages_of(uses), knee).binding is binding, knee_rps
 
 
+@pytest.mark.parametrize(("half", "confirmed"), [(40, True), (60, False), (290, False)])
+def test_a_knee_known_only_roughly_confirms_nothing(half: float, confirmed: bool) -> None:
+    uses = {Resource.CPU: (0.3, 0.6, 0.9)}  # its ceiling: 333
+    answer = attribute(stages_of(uses), Knee(330 - half, 330 + half, 330, half, "too_many_stages", ()))
+    assert (answer.binding, answer.confirmed) == (Resource.CPU, confirmed)
+    assert ("confirms nothing" in answer.detail) is not confirmed
+
+
 def test_use_without_requests_is_taken_out_of_demand_and_capacity() -> None:
     answer = attribute(stages_of({Resource.CPU: (0.4, 0.6, 0.8)}), None)
     (cpu,) = answer.demands
