@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,12 @@ class Desk:
 
     def open_incidents(self) -> int:
         return self.book.counts()[1]
+
+
+@contextmanager
+def desk_of(folder: Path, chosen: WebhookSettings, guard: GuardNow = GUARD) -> Iterator[Desk]:
+    made = Desk(folder, chosen, guard)
+    try:
+        yield made
+    finally:
+        made.close()
