@@ -68,6 +68,8 @@ def _engine(kind: str, python: str | None, model: Path | None) -> DemoEngine:
     chosen = python or (str(default.absolute()) if default.exists() else None)
     if chosen is None:
         raise ConfigError(["sre demo: which Python has the CPU build of vLLM? Say --python PATH, or run make setup"])
+    if "/" in chosen:  # the demo's sre.yaml stands elsewhere, and paths in it begin there
+        chosen = str(Path(chosen).expanduser().absolute())
     return DemoEngine("vllm", chosen, None if model is None else model.absolute())
 
 
