@@ -15,11 +15,13 @@ from sre.control.alert_ports import AlertListener, Hands
 from sre.control.alert_writer import LOG_AGAIN_SECONDS, AlertWriter, DecisionFailed
 from sre.errors import DependencyError, StateError
 from sre.notify.alert_decide import Intake, alert_of
+from sre.notify.alert_knocks import NOBODY, Knocks
 from sre.notify.alert_later import Later
 from sre.notify.alert_limits import INCIDENT_ACTION, NOTICE_ACTION
 from sre.notify.alert_places import trip_refusal
 from sre.notify.alert_records import (
     HEARTBEAT_KEY,
+    LOCKED_OUT_KEY,
     AlertIncident,
     Changes,
     DamagedTrip,
@@ -80,6 +82,9 @@ class AlertDuties:
         self._outlived: dict[str, float] = {}
         self._to_tell: dict[str, Callable[[Later], None]] = {}
         self._told_at: dict[str, float] = {}
+        self._knocks, self._somebody_came = NOBODY, False
+        self._locked_out: bool | None = None
+        """Whether a person was told so; None: not known since the start."""
 
     def committed(self, changes: Changes) -> None:
         """This was written; some of it is to be gone on with."""
@@ -90,6 +95,19 @@ class AlertDuties:
         if changes.trips:
             self._trips_wait = True
             self._hurry.set()
+
+    @property
+    def knocks(self) -> Knocks:
+        """Who was turned away since somebody was let in."""
+        return self._knocks
+
+    def turned_away(self) -> None:
+        """Somebody's credentials did not fit."""
+        self._knocks = self._knocks.more(self._clock.monotonic())
+
+    def let_in(self) -> None:
+        """Somebody's credentials fitted."""
+        self._knocks, self._somebody_came = NOBODY, True
 
     def lost(self, cause: str, sentence: str) -> None:
         """A notification of somebody who may post was refused for good; a person is told, once an hour per cause."""
@@ -127,7 +145,16 @@ class AlertDuties:
             # A transaction that took too long may be on disk, and nobody was told what it wrote.
             self._writer.unsure = False
             self._trips_wait = self._files_wait = True
-        for duty in (self._probe, self._trip, self._listen, self._tell, self._look, self._catch_up, self._file):
+        for duty in (
+            self._probe,
+            self._trip,
+            self._listen,
+            self._guard_door,
+            self._tell,
+            self._look,
+            self._catch_up,
+            self._file,
+        ):
             try:
                 await duty()
             except StateError as error:
@@ -171,8 +198,22 @@ class AlertDuties:
         if now < deadline:
             return
         silent = now - self._heard
-        await self._decide(wanted, lambda later: later.silence(silent))
+        turned_away = self._knocks.turned_away
+        await self._decide(wanted, lambda later: later.silence(silent, turned_away))
         self._silent = True
+
+    async def _guard_door(self) -> None:
+        """Tell where all posts are turned away and no heartbeat would be missed; and its end."""
+        if self._writer.problem is not None:
+            return  # found out by ``_probe`` whether it is over
+        wanted, knocks, now = Wanted(join_keys=frozenset({LOCKED_OUT_KEY})), self._knocks, self._clock.monotonic()
+        if self._somebody_came and self._locked_out is not False:
+            await self._decide(wanted, Later.let_in)
+            self._locked_out = self._somebody_came = False
+        elif not self._intake.settings.heartbeat.enabled and not self._locked_out and knocks.locked_out(now):
+            self._somebody_came = False
+            await self._decide(wanted, lambda later: later.lock_out(knocks.turned_away, now - knocks.first))
+            self._locked_out = True
 
     # ---- trips -------------------------------------------------------------------------------------------------------
 

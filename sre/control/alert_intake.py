@@ -102,7 +102,12 @@ class AlertIntake:
 
     def lost(self, cause: str, sentence: str) -> None:
         """A notification of somebody who may post was refused for good; a person is told, once an hour per cause."""
+        self.duties.let_in()
         self.duties.lost(cause, sentence)
+
+    def turned_away(self) -> None:
+        """A post came whose credentials open nothing."""
+        self.duties.turned_away()
 
     async def take(self, payload: Payload) -> Taken:
         """
@@ -111,6 +116,7 @@ class AlertIntake:
         Raises:
             StateError: Nothing of it is; it may be sent again.
         """
+        self.duties.let_in()
         if self.writer.book is None:
             raise StateError(self.problem or "guard state: not there")
         if self._stopped:

@@ -7,8 +7,24 @@ from dataclasses import replace
 
 from sre.notify.alert_decide import NOTHING_DONE, TRIP_ACTION, Decision, alert_of
 from sre.notify.alert_limits import WINDOW_SECONDS, incident_id
-from sre.notify.alert_messages import REFUSED_REASON, SILENT_REASON, once_message, silent_message
-from sre.notify.alert_records import HEARTBEAT_KEY, AlertIncident, DamagedTrip, Episode, LeftOut, TripRefusal, Verdict
+from sre.notify.alert_messages import (
+    LOCKED_OUT_REASON,
+    REFUSED_REASON,
+    SILENT_REASON,
+    locked_out_message,
+    once_message,
+    silent_message,
+)
+from sre.notify.alert_records import (
+    HEARTBEAT_KEY,
+    LOCKED_OUT_KEY,
+    AlertIncident,
+    DamagedTrip,
+    Episode,
+    LeftOut,
+    TripRefusal,
+    Verdict,
+)
 
 LONGEST_DAMAGED = 1_000
 
@@ -21,8 +37,8 @@ class Later(Decision):
         found = self._known.get(episode.key)
         return found if found is not None and found.open and found.incident_id == episode.incident_id else None
 
-    def silence(self, silent_seconds: float) -> None:
-        """The heartbeat has not been heard for so long."""
+    def silence(self, silent_seconds: float, turned_away: int = 0) -> None:
+        """The heartbeat has not been heard for so long; so many posts were turned away since anybody was let in."""
         if HEARTBEAT_KEY in self._open:
             return
         self._number += 1
@@ -41,7 +57,35 @@ class Later(Decision):
         self._note("transition", SILENT_REASON, Verdict.OPENED.value, incident.id)
         timeout = self._intake.settings.heartbeat.timeout_seconds
         guarded = bool(self._guard.engines)
-        self._tell(silent_message(incident, self._now.wall, silent_seconds, timeout, guarded=guarded))
+        self._tell(
+            silent_message(incident, self._now.wall, silent_seconds, timeout, guarded=guarded, turned_away=turned_away)
+        )
+
+    def lock_out(self, turned_away: int, seconds: float) -> None:
+        """All posts were turned away for so long."""
+        if LOCKED_OUT_KEY in self._open:
+            return
+        self._number += 1
+        incident = AlertIncident(
+            id=incident_id(self._now.wall, self._number),
+            number=self._number,
+            join_key=LOCKED_OUT_KEY,
+            name=LOCKED_OUT_REASON,
+            severity="ticket",
+            scope="webhook",
+            route="credentials",
+            summary="all posts are turned away",
+            opened_wall=self._now.wall,
+        )
+        self._put(incident)
+        self._note("transition", LOCKED_OUT_REASON, Verdict.OPENED.value, incident.id)
+        self._tell(locked_out_message(incident, self._now.wall, turned_away, seconds))
+
+    def let_in(self) -> None:
+        """Somebody's credentials fit."""
+        locked_out = self._open.get(LOCKED_OUT_KEY)
+        if locked_out is not None:
+            self._close(locked_out, "a post with good credentials came again")
 
     def unwatch(self) -> None:
         """The heartbeat is not asked for any more."""

@@ -15,6 +15,7 @@ from sre.notify.notices import without_end
 LONGEST_REASON = 100
 """The reason of an incident that an alert opened is the alert's name."""
 SILENT_REASON = "pipeline_silent"
+LOCKED_OUT_REASON = "locked_out"
 OVER_LIMIT_REASON = "over_limit"
 REFUSED_REASON = "alerts-refused"
 DAMAGED_REASON = "record-damaged"
@@ -31,6 +32,7 @@ NAMED = 5
 PROOF = "sre notify test --end-to-end"
 LOOK = "see whether Prometheus and Alertmanager run, and whether Alertmanager reaches this webhook"
 """Where no guard could send the proof."""
+COMPARE = "compare the credentials that Alertmanager sends with those of section webhook in sre.yaml"
 INCIDENTS_NAMED = 50
 """In a message about what was left out."""
 
@@ -115,9 +117,22 @@ def ended_message(incident: AlertIncident, wall: float, why: str = "") -> Messag
 
 
 def silent_message(
-    incident: AlertIncident, wall: float, silent_seconds: float, timeout_seconds: float, *, guarded: bool
+    incident: AlertIncident,
+    wall: float,
+    silent_seconds: float,
+    timeout_seconds: float,
+    *,
+    guarded: bool,
+    turned_away: int = 0,
 ) -> Message:
-    """Return what is told when the heartbeat stays away; ``guarded``: there is a guard beside the webhook."""
+    """
+    Return what is told when the heartbeat stays away.
+
+    Args:
+        guarded: There is a guard beside the webhook.
+        turned_away: Posts since the last good one whose credentials open nothing: perhaps it is among them.
+    """
+    seen = ((facts.SEEN, f"{turned_away} posts with wrong or no credentials meanwhile"),) if turned_away else ()
     return Message(
         incident_id=incident.id,
         event="open",
@@ -127,13 +142,32 @@ def silent_message(
         summary=f"no heartbeat from Prometheus and Alertmanager for {age_text(silent_seconds)}",
         at_wall=wall,
         facts=(
+            *seen,
             (facts.SINCE, f"{wall - silent_seconds:.0f}"),
             (
                 facts.MEANING,
                 "alerts may fire and nobody is told" + ("; the guard's own rules go on" if guarded else ""),
             ),
             (facts.VALUE, f"{age_text(silent_seconds)}, limit {age_text(timeout_seconds)}"),
-            (facts.NEXT, PROOF if guarded else LOOK),
+            (facts.NEXT, COMPARE if turned_away else PROOF if guarded else LOOK),
+        ),
+    )
+
+
+def locked_out_message(incident: AlertIncident, wall: float, turned_away: int, seconds: float) -> Message:
+    """Return what is told when for ``seconds`` all posts were turned away, and no heartbeat is asked for."""
+    return Message(
+        incident_id=incident.id,
+        event="open",
+        severity=incident.severity,
+        scope=incident.scope,
+        reason=LOCKED_OUT_REASON,
+        summary=f"{turned_away} posts with wrong or no credentials in {age_text(seconds)}, and none that fit",
+        at_wall=wall,
+        facts=(
+            (facts.SINCE, f"{wall - seconds:.0f}"),
+            (facts.MEANING, "if Alertmanager sent them, its alerts reach nobody through this webhook"),
+            (facts.NEXT, COMPARE),
         ),
     )
 

@@ -14,6 +14,9 @@ from sre.notify.alerts import EpisodeKey
 HEARTBEAT_KEY = "heartbeat"
 """Join key of the incident "monitoring pipeline silent"; no alert's key looks so (they hold "=")."""
 
+LOCKED_OUT_KEY = "locked_out"
+"""The same of the incident "all posts are turned away"."""
+
 
 class Verdict(enum.Enum):
     """What became of one alert of a notification."""

@@ -127,6 +127,7 @@ ZH = Words(
         "blind": "信号缺失",
         "fault_left": "故障未撤销",
         "pipeline_silent": "监控链路静默",
+        "locked_out": "推送均被拒绝",
         "alerts-unreadable": "告警无法解析",
         "alerts-refused": "告警被拒收",
         "alerts-left-out": "告警未列出",

@@ -26,6 +26,23 @@ SENTENCES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"a notice: no end of it is told; where it opened something, close it by hand"),
         "仅为通知：不会发送恢复消息；若已打开事件，请手动关闭",
     ),
+    (
+        re.compile(r"(?P<count>\d+) posts with wrong or no credentials meanwhile"),
+        "其间有 {count} 次请求凭据错误或缺失",
+    ),
+    (
+        re.compile(rf"(?P<count>\d+) posts with wrong or no credentials in (?P<time>{_TIME}), and none that fit"),
+        "{time} 内 {count} 次请求凭据错误或缺失，且没有一次有效",
+    ),
+    (
+        re.compile(r"if Alertmanager sent them, its alerts reach nobody through this webhook"),
+        "若由 Alertmanager 发送，其告警无法经此 webhook 通知任何人",
+    ),
+    (
+        re.compile(r"compare the credentials that Alertmanager sends with those of section webhook in sre\.yaml"),
+        "核对 Alertmanager 发送的凭据与 sre.yaml 中 webhook 一节的凭据",
+    ),
+    (re.compile(r"a post with good credentials came again"), "已收到凭据有效的请求"),
     (re.compile(r"the heartbeat is heard again"), "心跳已恢复"),
     (re.compile(r"the heartbeat is not watched any more"), "不再监视心跳"),
     (re.compile(r"monitoring pipeline"), "监控链路"),

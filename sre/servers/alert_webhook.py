@@ -83,6 +83,10 @@ class Intake(Protocol):
         """A notification of somebody who may post was refused for good: a person must know. ``cause`` is one of few."""
         ...
 
+    def turned_away(self) -> None:
+        """A post came whose credentials open nothing."""
+        ...
+
     async def take(self, payload: Payload) -> TakenIn:
         """Return when it is on disk. Raises StateError when it is not; it may be sent again."""
         ...
@@ -242,6 +246,7 @@ class AlertWebhook:
             return _later(f"webhook: cannot tell who may post: {error}")
         if not fits:
             self._counted("unauthorized")
+            self._intake.turned_away()
             response = _say(401, "webhook: wrong or no credentials; see webhook.token in sre.yaml")
             response.headers["WWW-Authenticate"] = 'Bearer realm="sre", Basic realm="sre"'
             return response

@@ -20,6 +20,7 @@ from sre.notify.alert_messages import (
     canary_message,
     ended_message,
     left_out_message,
+    locked_out_message,
     once_message,
     silent_message,
 )
@@ -214,6 +215,9 @@ def alert_messages_of_ours() -> dict[str, Message]:
         "ended": ended_message(INCIDENT, NOW),
         "forgotten": ended_message(INCIDENT, NOW, "not heard of for 48 h; taken for over, unproven"),
         "silent": silent_message(INCIDENT, NOW, 301.0, 300.0, guarded=True),
+        "silent and locked out": silent_message(INCIDENT, NOW, 301.0, 300.0, guarded=True, turned_away=7),
+        "locked out": locked_out_message(INCIDENT, NOW, 7, 301.0),
+        "let in": ended_message(INCIDENT, NOW, "a post with good credentials came again"),
         "silent alone": silent_message(INCIDENT, NOW, 301.0, 300.0, guarded=False),
         "left out": left_out_message(INCIDENT, left(99), 4, 5, NOW, 6),
         "left out and over": left_out_message(INCIDENT, left(2), 0, 0, NOW, 0),
@@ -233,6 +237,7 @@ def test_what_alerts_lead_to_holds_no_english_of_ours(name: str) -> None:
         r"sre (incident (show|list)|notify outbox list --incident|notify test --end-to-end|doctor)"
         r"|(inc|canary|alerts-refused)-[\w-]*"
         r"|alertname=GpuHot,node=n1|node n1|GpuHot|A\d+|last_engine|e1|all|webhook[.\w]*|max_\w+|/api/v1/alerts"
+        r"|sre\.yaml"
         r"|Prometheus|Alertmanager|\b(UTC|s|min|h|sre)\b",
         re.ASCII,
     )

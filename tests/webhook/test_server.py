@@ -94,6 +94,7 @@ async def test_basic_credentials_open_it_too(webhook: Receiver) -> None:
 )
 async def test_others_are_refused_and_nothing_is_stored(shared: Receiver, authorization: str | None) -> None:
     webhook, before, told = shared, shared.counts.requests["unauthorized"], refusals(shared)
+    knocks = webhook.intake.duties.knocks.turned_away
     headers = {} if authorization is None else {"Authorization": authorization}
     status, text = await webhook.post(body(one()), headers)
     assert status == 401
@@ -101,6 +102,7 @@ async def test_others_are_refused_and_nothing_is_stored(shared: Receiver, author
     assert TOKEN not in text
     assert stored(webhook) == 0
     assert webhook.counts.requests["unauthorized"] == before + 1
+    assert webhook.intake.duties.knocks.turned_away == knocks + 1
     await webhook.intake.turn()
     assert refusals(webhook) == told, "whoever may not post pages nobody"
 
