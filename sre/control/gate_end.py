@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ def finish(state: GateState, folder: Folder, wall_ended_at: float, says: Callabl
         if not state.interrupted:
             state.interrupted = broken
             result = diagnosed(state, wall_ended_at)
+            # A report may be too large where this is not: then the file says what the command says.
+            with contextlib.suppress(StateError):
+                folder.save(result)
     return Ended(result, folder, state.by_person, broken)
 
 

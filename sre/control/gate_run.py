@@ -33,7 +33,8 @@ HOPELESS = frozenset({AbortReason.ERROR_SHARE.value, AbortReason.OVER_LIMIT.valu
 """Where a stage given up for one of these breaks an objective, no further pass can change the verdict."""
 CUTTING = frozenset({AbortReason.INTERRUPTED.value, AbortReason.DEADLINE.value, AbortReason.SERVER_GONE.value})
 """Given up for one of these, no other stage follows."""
-KILLED = "killed"
+KILLED = "killed, or still running"
+"""Of a result that no end has replaced yet: which of both, the file cannot know."""
 
 
 async def run_gate(
@@ -181,7 +182,7 @@ class _Run:
                 hopeless = given_up
         if hopeless and self.state.missed_passes:
             self.state.notes.append(
-                f"{self.state.missed_passes} passes were left out: {explain(hopeless)}, so that the verdict stands"
+                f"passes left out, as the verdict stands: {self.state.missed_passes} ({explain(hopeless)})"
             )
 
     def _decided(self, run: int, side: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sre.errors import Aborted, ConfigError, ExitCode, ExitedEarly, Unreachable
+from sre.errors import Aborted, ConfigError, ExitCode, ExitedEarly, StateError, Unreachable
 from sre.gate.records import Cause
 from sre.gate.report import tables
 from sre.gate.result import Smoke, StageResult
@@ -15,7 +15,7 @@ from sre.gate.stages import StageKind, StagePlan
 from sre.gate.verdict import Reason, Verdict
 from sre.settings.gate import GateSettings
 from sre.testing.load import Behaviour, FakeLoad
-from tests.gate.run.scene import Heard, Scene, gate_settings
+from tests.gate.run.scene import Heard, MemoryFolder, Scene, gate_settings
 
 
 async def test_stages_run_in_order_and_every_pass_repeats_them() -> None:
@@ -47,7 +47,7 @@ async def test_after_every_stage_the_folder_holds_a_result_marked_as_killed() ->
     scene = Scene()
     ended = await scene.run()
     assert len(scene.folder.saved) == 1 + 6 + 1
-    assert [saved.interrupted for saved in scene.folder.saved] == ["killed"] * 7 + [""]
+    assert [saved.interrupted for saved in scene.folder.saved] == ["killed, or still running"] * 7 + [""]
     assert [sum(len(run.stages) for run in saved.runs) for saved in scene.folder.saved[:7]] == [0, 1, 2, 3, 4, 5, 6]
     assert {saved.verdict.verdict for saved in scene.folder.saved[:7]} == {Verdict.INCONCLUSIVE}
     assert scene.folder.saved[-1] == ended.result
@@ -261,6 +261,21 @@ async def test_a_full_disk_ends_the_run_whatever_write_it_hits(full_after: int) 
     assert ended.result.verdict.verdict is not Verdict.PASS
     assert any("No space left" in sentence for sentence in scene.heard.sentences)
     assert all(saved.interrupted for saved in scene.folder.saved[:-1])
+
+
+class _NoReports(MemoryFolder):
+    """Results are small enough for the disk, reports are not."""
+
+    def save_report(self, name: str, text: str) -> None:
+        raise StateError(f"{self.path / name}: File too large; free space on its disk")
+
+
+async def test_where_a_report_is_refused_the_result_on_disk_says_what_the_command_says() -> None:
+    scene = Scene(settings=gate_settings(load={"stage_seconds": 2}))
+    scene.folder = _NoReports()
+    ended = await scene.run()
+    assert "File too large" in ended.result.interrupted
+    assert scene.folder.saved[-1] == ended.result
 
 
 async def test_a_client_that_is_the_limit_never_passes() -> None:
