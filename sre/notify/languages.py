@@ -131,6 +131,7 @@ ZH = Words(
         "alerts-unreadable": "告警无法解析",
         "alerts-refused": "告警被拒收",
         "alerts-left-out": "告警未列出",
+        "alerts-not-stored": "告警无法存储",
         "over_limit": "超出限额",
         "record-damaged": "记录损坏",
         "tls-certificate": "证书无法更新",

@@ -121,6 +121,15 @@ SENTENCES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"look at that group in Alertmanager; raise max_alerts of its receiver, or group by more labels"),
         "请在 Alertmanager 中查看该组；调高其接收器的 max_alerts，或按更多标签分组",
     ),
+    (
+        re.compile(r"alerts cannot be stored, so nobody is told of them: (?P<why>.+)"),
+        "告警无法存储，因此无人收到通知：{why}",
+    ),
+    (re.compile(r"alerts can be stored again"), "告警已可存储"),
+    (
+        re.compile(r"free the disk, or mend the guard's state folder; Alertmanager sends the alerts again by itself"),
+        "请释放磁盘空间或修复守护进程的状态目录；Alertmanager 会自动重发告警",
+    ),
     (re.compile(r"look at the templates and versions of Alertmanager"), "检查 Alertmanager 的模板和版本"),
     (
         re.compile(r"notifications are refused and lost: (?P<sentence>.+)"),

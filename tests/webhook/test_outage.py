@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
 from sre.control.alert_outage import LOOK_SECONDS, TOLD_AFTER_SECONDS, OutageWatch
+from sre.notify.forms import Style, long_text, title
 from sre.testing.clock import ManualClock
 
 
@@ -48,6 +50,17 @@ def test_what_lasts_is_told_once_and_so_is_its_end_to_the_same(scene: Scene) -> 
     assert scene.told() == scene.told("mail") == [begun, ("resolve", "info", "alerts can be stored again")]
     assert len({o.message.incident_id for o in scene.sent}) == 1
     assert scene.sent[0].message.at_wall - float(dict(scene.sent[0].message.facts)["since"]) >= TOLD_AFTER_SECONDS
+
+
+def test_it_is_said_in_chinese(scene: Scene) -> None:
+    scene.problem = "磁盘已满"
+    scene.looks(60)
+    scene.problem = None
+    scene.looks(60)
+    kept = re.compile(r"sre notify outbox list --incident|webhook-[\d-]+|webhook|Alertmanager|\b(UTC|s)\b", re.ASCII)
+    for message in {o.message for o in scene.sent}:
+        text = title(message, Style("zh")) + "\n" + long_text(message, None, Style("zh"))
+        assert re.findall(r"[A-Za-z]{2,}", kept.sub("", text)) == [], text
 
 
 def test_another_time_is_another_incident(scene: Scene) -> None:
