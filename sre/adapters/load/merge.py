@@ -109,7 +109,7 @@ class Merge:
             ),
             aborted=aborted,
             wall_started_at=wall_started_at,
-            notes=(*notes, *self._wordless()),
+            notes=(*notes, *self._wordless(), *self._short()),
         )
 
     def _wordless(self) -> list[str]:
@@ -119,4 +119,22 @@ class Merge:
         return [
             f"{count} of {self._ok} answers had tokens and no text (a prompt of filler makes no sense): "
             "their TTFT is the moment of their end"
+        ]
+
+    def _short(self) -> list[str]:
+        """Answers without the length that they were asked to have: less work than the figures seem to be of."""
+        fixed = {kind.name for kind in (*self._plan.classes, *self._plan.extra_classes) if kind.fixed_length}
+        lengths = [
+            (record.output_tokens, record.max_tokens)
+            for record in self._records
+            if record.cause is Cause.OK and record.request_class in fixed
+            and record.output_tokens is not None and record.max_tokens is not None
+        ]  # fmt: skip
+        short = [(had, asked) for had, asked in lengths if had < asked]
+        if not short:
+            return []
+        had, asked = sum(had for had, _ in short), sum(asked for _, asked in short)
+        return [
+            f"{len(short)} of {len(lengths)} answers were shorter than the length asked for ({had} tokens of {asked}): "
+            "the server does not heed ignore_eos, or ends early; every figure is of that work"
         ]

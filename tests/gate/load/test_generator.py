@@ -235,6 +235,26 @@ async def test_answers_whose_tokens_have_no_text_are_told(kept: tuple[SseStub, H
     assert note.startswith(f"{len(silent)} of {len(load.records)} answers had tokens and no text")
 
 
+@on_kept
+async def test_answers_shorter_than_the_length_asked_for_are_told(kept: tuple[SseStub, HttpLoad]) -> None:
+    """They make every figure better, and nobody sees it in one."""
+
+    async def short(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.words(2)
+        await exchange.usage(2)
+        await exchange.done()
+        await exchange.end()
+
+    kept[0].scripts["short"] = short
+    kinds = (scripted("short", 0.5, max_tokens=8), scripted("default", 0.5))
+    load = await kept[1].run(plan(*kinds, seconds=0.3), watch=unwatched, drain_seconds=5)
+    count = sum(one.request_class == "short" for one in load.records)
+    (note,) = load.notes
+    assert note.startswith(f"{count} of {len(load.records)} answers were shorter than the length asked for")
+    assert f"({2 * count} tokens of {8 * count})" in note
+
+
 async def test_a_trace_is_replayed_with_its_own_sizes() -> None:
     trace = [TraceEntry(0.05 * number, 40 + 20 * (number % 2), 1 + number % 3) for number in range(10)]
     async with SseStub() as stub:
