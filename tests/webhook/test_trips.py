@@ -135,6 +135,21 @@ async def test_an_end_that_comes_between_looking_and_tripping_trips_nothing(scen
     assert "ended" in reasons(scene)
 
 
+async def test_a_trip_whose_alert_ends_meanwhile_stands_and_closes_by_itself(scene: Scene) -> None:
+    """The engine is probed before traffic comes back, as after any trip: that an alert ended proves nothing of it."""
+    await scene.take(hung(scene))
+    await scene.intake.turn()
+    assert await scene.take(hung(scene, status="resolved")) == [Verdict.ENDED]
+    for _ in range(3):
+        await scene.world.tick()
+        await scene.intake.turn()
+    assert rejected(scene) == 100
+    world = scene.world
+    await world.until(lambda: not world.guard.state.incidents)  # type: ignore[union-attr]
+    assert rejected(scene) == 0
+    assert [event for event, _ in scene.told()] == ["open", "resolve"]
+
+
 async def test_a_guard_that_died_trips_nothing_for_what_ended_meanwhile(scene: Scene) -> None:
     await scene.take(hung(scene))
     await scene.world.bury()
