@@ -178,7 +178,7 @@ def vllm_python() -> str:
     default = Path(__file__).resolve().parents[1] / ".venv-vllm" / "bin" / "python"
     found = os.environ.get("SRE_VLLM_PYTHON") or (str(default) if default.exists() else None)
     if found is not None:
-        return found
+        return str(Path(found).absolute()) if "/" in found else found
     message = "no CPU build of vLLM; make setup installs it, or name an interpreter with SRE_VLLM_PYTHON"
     if os.environ.get("SRE_REQUIRE_BINARIES") == "1":
         pytest.fail(message)
