@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -52,6 +52,7 @@ class HttpLoad:
         processes: 0: as many as the rate needs, at most one per core.
         trace: For stages that replay.
         classes: What will be sent: ``smoke`` tries one of each.
+        start: Starts a process of this name.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class HttpLoad:
         seed: int = 1,
         trace: Sequence[TraceEntry] = (),
         classes: Sequence[RequestClass] = (),
+        start: Callable[[str], Awaitable[LoadProcess]] = LoadProcess.start,
     ) -> None:
         base = url.rstrip("/").removesuffix("/v1")
         self._target = Target(base, api, model or "", api_key, ca_file)
@@ -77,6 +79,7 @@ class HttpLoad:
         self._max_in_flight, self._wanted_processes = max_in_flight, processes
         self._seed = seed
         self._trace, self._classes = tuple(trace), tuple(classes)
+        self._start = start
         self._processes: list[LoadProcess] = []
         self._scale: PromptScale | None = None
         self._smoke: Smoke | None = None
@@ -238,9 +241,20 @@ class HttpLoad:
         if not all(process.alive for process in self._processes):
             await self._kill()
         missing = range(len(self._processes), count)
-        self._processes += await asyncio.gather(
-            *(LoadProcess.start(f"load process {number + 1} of {count}") for number in missing)
-        )
+        starts = [asyncio.create_task(self._start_one(f"load process {number + 1} of {count}")) for number in missing]
+        if not starts:
+            return
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:  # cancelled, too: what came up without the others must not live on
+            for start in starts:
+                start.cancel()
+            await asyncio.wait(starts)
+            await self._kill()
+            raise
+
+    async def _start_one(self, name: str) -> None:
+        self._processes.append(await self._start(name))
 
     async def _kill(self) -> None:
         processes, self._processes = self._processes, []

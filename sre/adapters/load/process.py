@@ -37,15 +37,19 @@ class LoadProcess:
         Raises:
             ProcessError: It cannot be started.
         """
-        log = tempfile.TemporaryFile(prefix="sre-load-")  # noqa: SIM115 - closed by end
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sre.adapters.load.worker",
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            log.close()
-            raise ProcessError(f"{name}: cannot be started: {error.strerror}; free memory or processes") from error
+        with contextlib.ExitStack() as unused:
+            try:
+                log = unused.enter_context(tempfile.TemporaryFile(prefix="sre-load-"))
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "sre.adapters.load.worker",
+                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise ProcessError(
+                    f"{name}: cannot be started: {error.strerror}; free memory, processes, open files or the disk of "
+                    "TMPDIR"
+                ) from error
+            unused.pop_all()  # closed by end
         return LoadProcess(process, log, name)
 
     @property

@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 
 from sre.adapters.load import HttpLoad
-from sre.errors import ExitedEarly
+from sre.adapters.load.process import LoadProcess
+from sre.errors import ExitedEarly, ProcessError
 from sre.gate.arrivals import TraceEntry
 from sre.gate.records import Cause, Outcome
 from sre.gate.schedule import schedule
@@ -292,4 +293,46 @@ async def test_a_second_cancel_leaves_no_process() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await running
         assert gone(pid)
+        assert load.pids == ()
+
+
+class Starts:
+    """The first process comes up; the second then fails, or takes for ever."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self._fails = fails
+        self.first_is_up = asyncio.Event()
+        self.pid = 0
+
+    async def __call__(self, name: str) -> LoadProcess:
+        if name.startswith("load process 1 "):
+            process = await LoadProcess.start(name)
+            self.pid = process.pid
+            self.first_is_up.set()
+            return process
+        await self.first_is_up.wait()
+        if self._fails:
+            raise ProcessError(f"{name}: cannot be started")
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_where_one_process_does_not_start_the_others_end() -> None:
+    starts = Starts(fails=True)
+    async with SseStub() as stub, generator(stub.url, processes=2, start=starts) as load:
+        with pytest.raises(ProcessError, match=r"load process 2 of 2: cannot be started"):
+            await load.run(plan(seconds=0.2), watch=unwatched, drain_seconds=5)
+        assert gone(starts.pid)
+        assert load.pids == ()
+
+
+async def test_a_cancel_while_processes_start_leaves_none() -> None:
+    starts = Starts(fails=False)
+    async with SseStub() as stub, generator(stub.url, processes=2, start=starts) as load:
+        running = asyncio.create_task(load.run(plan(seconds=0.2), watch=unwatched, drain_seconds=5))
+        await starts.first_is_up.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert gone(starts.pid)
         assert load.pids == ()
