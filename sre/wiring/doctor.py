@@ -44,8 +44,8 @@ from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import EngineSettings
 from sre.signals.types import NEVER, GpuSeen, ProcessState, Seen
-from sre.wiring.guard_webhook import webhook_problems
-from sre.wiring.stack import make_host, our_pids, port_problem
+from sre.wiring.preflight import paging_problems, port_problem
+from sre.wiring.stack import make_host, our_pids
 from sre.wiring.status import stack_status
 
 T = TypeVar("T")
@@ -276,17 +276,9 @@ async def _gpu(
 
 
 def _notify(root: Root, environ: Mapping[str, str]) -> NotifyFacts:
-    problems: list[str] = []
-    for index, channel in enumerate(root.notify.channels):
-        try:
-            resolve_secret(channel.url, f"notify.channels[{index}].url", environ)
-        except ConfigError as error:
-            problems += error.problems
-    if root.webhook.enabled:
-        problems += webhook_problems(root.webhook, environ)
     return NotifyFacts(
         channels=tuple(f"{channel.name} ({channel.kind})" for channel in root.notify.channels),
-        problems=tuple(problems),
+        problems=tuple(paging_problems(root, environ)),
         apprise=machine.installed_version("apprise"),
     )
 

@@ -27,11 +27,10 @@ from sre.stack.commands import with_ports
 from sre.stack.ledger import Ledger
 from sre.stack.status import StackReport
 from sre.wiring.invocation import Invocation, Ready, gateway_url, metrics_url
+from sre.wiring.preflight import lost_ports, preflight
 from sre.wiring.stack import (
-    lost_ports,
     make_host,
     our_pids,
-    preflight,
     prepare_gateway,
     process_specs,
     specs_of_leftovers,
@@ -90,7 +89,7 @@ def check(root: Root, paths: StatePaths, call: Invocation) -> None:
         ours = our_pids(make_host(paths, os.environ, Path.cwd()), _load_ledger(paths))
     except ConfigError as error:
         problems += error.problems
-    problems += preflight(root, paths, ours, with_guard=call.with_guard)
+    problems += preflight(root, ours, os.environ, with_guard=call.with_guard)
     if problems:
         raise CannotStart(problems)
 
@@ -100,7 +99,7 @@ def dry_run_problems(root: Root, paths: StatePaths, call: Invocation) -> list[st
     ours = (
         our_pids(make_host(paths, os.environ, Path.cwd()), _load_ledger(paths)) if paths.run.is_dir() else frozenset()
     )
-    return preflight(root, paths, ours, with_guard=call.with_guard)
+    return preflight(root, ours, os.environ, with_guard=call.with_guard)
 
 
 def plan(root: Root, paths: StatePaths, call: Invocation) -> list[dict[str, object]]:

@@ -19,7 +19,7 @@ from sre.settings.paths import StatePaths
 from sre.settings.stack import EngineSettings
 from sre.signals.types import ProcessIdentity, ProcessState
 from sre.stack.status import ProcessReport, StackReport, stack_report_to_json
-from sre.wiring.stack import port_problem
+from sre.wiring.preflight import port_problem
 from sre.wiring.status import StackStatus, ask_guard, phase_of, stack_status
 
 

@@ -1,0 +1,49 @@
+"""What can never work is refused before anything is started: the guard's part, without a stack."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from sre.settings.models import Root
+from sre.settings.notify import ChannelSettings, NotifySettings
+from sre.settings.webhook import WebhookSettings
+from sre.wiring.preflight import preflight
+
+
+def said(root: Root, *, ours: frozenset[int] = frozenset(), with_guard: bool = True) -> list[str]:
+    """What concerns the guard's paging; whether Envoy is here is another matter."""
+    problems = preflight(root, ours, {"TOKEN": "t"}, with_guard=with_guard)
+    return [problem for problem in problems if problem.startswith(("webhook", "notify"))]
+
+
+def test_a_webhook_port_that_is_taken_is_refused_with_who_has_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        root = Root(webhook=WebhookSettings(enabled=True, token="env:TOKEN", port=port))
+        (problem,) = said(root)
+        assert problem.startswith(f"webhook.port: 127.0.0.1:{port} is taken by ")
+        assert f"(pid {os.getpid()})" in problem
+        assert said(root, ours=frozenset({os.getpid()})) == [], "the guard of this very stack has it"
+        assert said(root, with_guard=False) == [], "the guard serves the webhook: none, no port"
+        off = root.model_copy(update={"webhook": root.webhook.model_copy(update={"enabled": False})})
+        assert said(off) == []
+
+
+def test_secrets_that_are_not_there_are_refused_each_by_its_setting(tmp_path: Path) -> None:
+    secret = tmp_path / "url"
+    root = Root(
+        notify=NotifySettings(channels=(ChannelSettings(name="sms", kind="sms", url=f"file:{secret}"),)),
+        webhook=WebhookSettings(enabled=True, token="env:NOT_THERE", port=1),
+    )
+    told = [problem for problem in said(root) if not problem.startswith("webhook.port")]
+    assert told == [
+        f"notify.channels[0].url: secret file {secret}: No such file or directory; check path and permissions",
+        "webhook.token: environment variable NOT_THERE is not set; export it before running sre",
+    ]
+    assert said(root, with_guard=False) == []
+    secret.write_text("json://127.0.0.1:9/x")
+    assert [problem for problem in said(root) if problem.startswith("notify")] == []
