@@ -24,7 +24,7 @@ from sre.control.outbox_port import NoOutbox as NoOutbox
 from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
 from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.policy import RANKS, Dispatch, Follow, Next, policy_of
+from sre.notify.policy import RANKS, Dispatch, Follow, Next, is_page, max_age_of, policy_of
 from sre.notify.policy import too_old as why_too_old
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import NotifySettings
@@ -272,14 +272,16 @@ class Delivery:
 
     async def _deliver_row(self, row: OutboxRow) -> None:
         attempts = max(row.attempts, self._outcomes.attempts(row.id)) + 1
-        too_old = row.age_seconds > self._settings.max_age_seconds
+        max_age = max_age_of(row.message, self._policy)
+        too_old = row.age_seconds > max_age
         if self._unsaved.was_sent(key_of(row)):
             result, too_old = DeliveryResult(Verdict.DELIVERED), False
         elif too_old:
-            result = self._too_old()
+            result = _too_old(max_age)
         else:
             result = await self._channels.attempt(row)
-        follow = self._channels.follow(row.channel, result, attempts, too_old=too_old)
+        page = is_page(row.message, row.opened)
+        follow = self._channels.follow(row.channel, result, attempts, page=page, too_old=too_old)
         if follow.next is Next.SENT:
             self._unsaved.forget(key_of(row))  # its twin, should it wait in memory
         self._outcomes.add(row.id, self._outcome(row, result, follow, attempts))
@@ -289,9 +291,6 @@ class Delivery:
             self._store_fails(error)
             # The store cannot queue it for the fallback now. Should it do so later, its row is known as delivered.
             self._fall_back(follow, OutboxMessage(row.message, row.channel, row.level))
-
-    def _too_old(self) -> DeliveryResult:
-        return DeliveryResult(Verdict.IMPOSSIBLE, why_too_old(self._settings.max_age_seconds))
 
     def _fall_back(self, follow: Follow, message: OutboxMessage) -> None:
         """Tell the fallback from memory."""
@@ -338,12 +337,14 @@ class Delivery:
             state=OutboxState.SENDING, attempts=item.attempts, due_in_seconds=0.0, last_error=None,
             created_wall=self._clock.wall(), age_seconds=self._clock.monotonic() - item.since, sent_wall=None,
         )  # fmt: skip
-        too_old = row.age_seconds > self._settings.max_age_seconds
-        result = self._too_old() if too_old else await self._channels.attempt(row)
+        max_age = max_age_of(row.message, self._policy)
+        too_old = row.age_seconds > max_age
+        result = _too_old(max_age) if too_old else await self._channels.attempt(row)
         item.attempts += 1
         wait = max(self._backoff(item.attempts), result.retry_after_seconds or 0.0)
         item.not_before = self._clock.monotonic() + wait
-        key, follow = key_of(item.message), self._channels.follow(row.channel, result, item.attempts, too_old=too_old)
+        key, page = key_of(item.message), is_page(row.message, row.opened)
+        follow = self._channels.follow(row.channel, result, item.attempts, page=page, too_old=too_old)
         if follow.next is Next.SENT:
             self._unsaved.sent(key)
         else:
@@ -382,3 +383,7 @@ class Delivery:
         if self.store_problem is None:
             log.error("%s; messages are sent from memory meanwhile", error)
         self.store_problem = str(error)
+
+
+def _too_old(max_age_seconds: float) -> DeliveryResult:
+    return DeliveryResult(Verdict.IMPOSSIBLE, why_too_old(max_age_seconds))

@@ -71,7 +71,7 @@ class Channels:
             log.exception("notify: the form of %s for %s failed", row.message.incident_id, row.channel)
             return render(row.message, self[row.channel].kind, row.opened)
 
-    def follow(self, name: str, result: DeliveryResult, attempts: int, *, too_old: bool = False) -> Follow:
+    def follow(self, name: str, result: DeliveryResult, attempts: int, *, page: bool, too_old: bool = False) -> Follow:
         """What follows a try; remembers how the channel does."""
         if result.verdict is Verdict.DELIVERED:
             self._failures[name] = 0
@@ -85,7 +85,7 @@ class Channels:
             self._pause(name, min(wait, self._policy.max_backoff_seconds))
         return after_try(
             result.verdict, self._policy, attempts=attempts, failures_in_row=self._failures.get(name, 0),
-            retry_after_seconds=wait, too_old=too_old,
+            page=page, retry_after_seconds=wait, too_old=too_old,
         )  # fmt: skip
 
     def _pause(self, name: str, seconds: float) -> None:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sre.actions.types import Message
 from sre.notify.escalation import Escalation, escalation_of
 from sre.notify.outcomes import Verdict
 from sre.notify.quiet_hours import QuietHours, quiet_hours_of
@@ -23,6 +24,9 @@ RANKS: Mapping[str, int] = {"page": 0, "ticket": 1, "info": 2}
 NAMES: Mapping[int, str] = {rank: name for name, rank in RANKS.items()}
 PAGE_RANK = 0
 ALL_RANKS = tuple(RANKS.values())
+
+TEST_MAX_AGE_SECONDS = 900.0
+"""The longest that ``sre notify test`` waits: a test that arrives later, when nobody thinks of it, is a false page."""
 
 DIGEST_SHARE = 0.1
 """Of a storm's window: so often at most one digest goes out."""
@@ -72,7 +76,8 @@ class Policy:
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     """Channel → the one that takes over what it cannot deliver."""
     fallback_after_attempts: int = 3
-    max_attempts: int = 20
+    max_attempts: int | None = None
+    """Of what is no page; None: until it is too old."""
     max_backoff_seconds: float = 300.0
 
 
@@ -91,6 +96,17 @@ def policy_of(settings: NotifySettings) -> Policy:
         max_attempts=settings.max_attempts,
         max_backoff_seconds=settings.max_backoff_seconds,
     )
+
+
+def is_page(message: Message, opened: Message | None) -> bool:
+    """Whether ``message`` is a page, or belongs to one: ``opened`` is what it ends or answers, where that is known."""
+    return PAGE_RANK in (rank_of(one.severity) for one in (message, opened) if one is not None)
+
+
+def max_age_of(message: Message, policy: Policy) -> float:
+    """Return the seconds after which ``message`` is not sent any more."""
+    longest = policy.dispatch.max_age_seconds
+    return min(longest, TEST_MAX_AGE_SECONDS) if message.event == "test" else longest
 
 
 def too_old(max_age_seconds: float) -> str:
@@ -237,6 +253,7 @@ def after_try(
     *,
     attempts: int,
     failures_in_row: int,
+    page: bool,
     retry_after_seconds: float | None = None,
     too_old: bool = False,
 ) -> Follow:
@@ -246,6 +263,7 @@ def after_try(
     Args:
         attempts: Tries of this message, this one included.
         failures_in_row: Tries on this channel that did not deliver since one last did, this one included.
+        page: No number of tries ends it: a mail server may be down for hours, and then somebody is to hear of it.
         retry_after_seconds: What the provider asks to wait.
         too_old: It was not tried: it is older than anybody wants to hear.
     """
@@ -258,7 +276,7 @@ def after_try(
     if verdict in (Verdict.REFUSED_NOW, Verdict.IMPOSSIBLE):
         # However often: what stands in its way may take a person hours to clear, and then it is to arrive.
         return Follow(Next.REPEAT, Because.REFUSED_NOW, fallback=True)
-    if attempts >= policy.max_attempts:
+    if not page and policy.max_attempts is not None and attempts >= policy.max_attempts:
         return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
     if attempts >= policy.fallback_after_attempts:
         return Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True)

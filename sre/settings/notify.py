@@ -98,13 +98,13 @@ class NotifySettings(Settings):
     templates: TemplateSettings = TemplateSettings()
     initial_backoff_seconds: Positive = 5.0
     max_backoff_seconds: Positive = 300.0
-    max_attempts: Annotated[int, Field(ge=1)] = 20
+    max_attempts: Annotated[int, Field(ge=1)] | None = None
     """
-    After so many failed tries a message is dead: shown by ``sre notify outbox list``, exit 3. What a provider refuses
-    though it might not later (a password, a certificate, a quota) is tried until it is too old.
+    null: what may pass is tried until it is too old. A number: after so many failed tries a message that is no page
+    (nor the end of one) is dead. A page is tried until it is too old, whatever this says.
     """
     max_age_seconds: Positive = 86400.0
-    """What is older is not sent any more; it is dead."""
+    """What is older is not sent any more; it is dead: shown by ``sre notify outbox list``, exit 3."""
     fallback_after_attempts: Annotated[int, Field(ge=1)] = 3
     """After so many failed tries the channel's fallback is told too; what is refused goes there at once."""
     escalation: EscalationSettings | None = None

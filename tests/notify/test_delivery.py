@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from sre.actions.records import OutboxState
+from sre.actions.records import OutboxMessage, OutboxState
 from sre.adapters.store import GuardStore
 from sre.control.delivery import Delivery
+from sre.notify.alert_messages import canary_message
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.settings.notify import NotifySettings
 from sre.testing.clock import ManualClock
@@ -65,12 +67,36 @@ async def test_what_cannot_be_delivered_is_given_up_and_shown(
     tries: int,
 ) -> None:
     provider.answers["mail"] = list(answers)
-    store.commit(state=None, outbox=[post()])
+    store.commit(state=None, outbox=[OutboxMessage(replace(message(), severity="ticket"), "mail")])
     async with running(store, provider, clock) as delivery:
         await wait_until_async(lambda: count(store, OutboxState.DEAD) == 1)
         assert delivery.statistics["mail"].dead == 1
     row = store.outbox()[0]
     assert (row.attempts, row.last_error) == (tries, answers[0].detail)
+
+
+@pytest.mark.parametrize("answer", [FAILED, UNKNOWN])
+async def test_a_page_outlives_a_mail_server_that_is_down_for_hours(
+    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until, answer: DeliveryResult
+) -> None:
+    provider.answers["mail"] = [answer] * 32
+    began = clock.monotonic()
+    store.commit(state=None, outbox=[post()])
+    async with running(store, provider, clock) as delivery:
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+        assert delivery.statistics["mail"].dead == 0
+    assert clock.monotonic() - began > 7200
+    assert store.outbox()[0].attempts == 33, "and it was asked every few minutes"
+
+
+async def test_a_test_that_nobody_waits_for_any_more_is_not_sent(
+    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
+) -> None:
+    provider.answers["mail"] = [FAILED] * 1000
+    store.commit(state=None, outbox=[OutboxMessage(canary_message("c0ffee", clock.wall()), "mail")])
+    async with running(store, provider, clock):
+        await wait_until_async(lambda: count(store, OutboxState.DEAD) == 1)
+    assert store.outbox()[0].last_error == "not sent: older than 900 s"
 
 
 async def test_a_provider_that_asks_to_wait_is_left_alone_so_long(

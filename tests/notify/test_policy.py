@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sre.control.notify_proof import LONGEST_SECONDS
 from sre.notify.delivery import Verdict
 from sre.notify.policy import (
     NO_STORMS,
+    TEST_MAX_AGE_SECONDS,
     Because,
     Dispatch,
     Follow,
@@ -25,11 +27,14 @@ from sre.notify.policy import (
     Why,
     after_try,
     is_down,
+    is_page,
+    max_age_of,
     plan,
     policy_of,
     rank_of,
 )
 from sre.settings.notify import ChannelSettings, NotifySettings, StormSettings
+from tests.store.samples import message
 
 STORM = Storm(3, 100.0)
 
@@ -149,9 +154,17 @@ def test_under_any_traffic_nothing_is_lost_nothing_is_late_and_no_one_is_flooded
 POLICY = Policy(fallback_after_attempts=3, max_attempts=5)
 
 
-def follow(verdict: Verdict, attempts: int = 1, row: int = 1, wait: float | None = None, old: bool = False) -> Follow:
+def follow(
+    verdict: Verdict,
+    attempts: int = 1,
+    row: int = 1,
+    wait: float | None = None,
+    old: bool = False,
+    page: bool = False,
+    policy: Policy = POLICY,
+) -> Follow:
     return after_try(
-        verdict, POLICY, attempts=attempts, failures_in_row=row, retry_after_seconds=wait, too_old=old
+        verdict, policy, attempts=attempts, failures_in_row=row, page=page, retry_after_seconds=wait, too_old=old
     )  # fmt: skip
 
 
@@ -164,6 +177,35 @@ def test_what_follows_a_try() -> None:
     assert follow(Verdict.FAILED, attempts=5) == Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
 
 
+@pytest.mark.parametrize("verdict", [Verdict.FAILED, Verdict.UNKNOWN])
+def test_no_number_of_tries_ends_a_page_only_its_age_does(verdict: Verdict) -> None:
+    """A mail server that is down for two hours is asked some thirty times."""
+    for attempts in (POLICY.max_attempts, 30, 300):
+        assert attempts is not None
+        assert follow(verdict, attempts, page=True) == Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True)
+    assert follow(Verdict.IMPOSSIBLE, 300, page=True, old=True) == Follow(Next.GIVE_UP, Because.TOO_OLD)
+
+
+def test_without_a_limit_of_tries_a_ticket_lasts_as_long_as_a_page() -> None:
+    assert follow(Verdict.FAILED, 300, policy=policy_of(NotifySettings())).next is Next.REPEAT
+
+
+def test_the_end_of_a_page_is_tried_as_long_as_the_page() -> None:
+    page, ticket = message(), replace(message(), severity="ticket")
+    end = replace(message(event="resolve"), severity="info")
+    assert is_page(page, None)
+    assert is_page(end, page)
+    assert not is_page(end, ticket)
+    assert not is_page(ticket, None)
+
+
+def test_a_test_is_not_told_when_nobody_waits_for_it_any_more() -> None:
+    test, policy = replace(message(), event="test"), policy_of(NotifySettings())
+    assert max_age_of(message(), policy) == 86400
+    assert max_age_of(test, policy) == TEST_MAX_AGE_SECONDS >= LONGEST_SECONDS
+    assert max_age_of(test, policy_of(NotifySettings(max_age_seconds=60))) == 60
+
+
 def test_what_is_refused_for_good_goes_to_the_fallback_at_once() -> None:
     assert follow(Verdict.REJECTED) == Follow(Next.GIVE_UP, Because.REFUSED_FOR_GOOD, fallback=True)
 
@@ -172,7 +214,7 @@ def test_what_is_refused_for_good_goes_to_the_fallback_at_once() -> None:
 def test_a_refusal_that_may_pass_goes_to_the_fallback_at_once_and_is_repeated_until_it_is_too_old(
     verdict: Verdict,
 ) -> None:
-    for attempts in (1, POLICY.max_attempts, 300):
+    for attempts in (1, 5, 300):
         assert follow(verdict, attempts) == Follow(Next.REPEAT, Because.REFUSED_NOW, fallback=True)
     assert follow(Verdict.IMPOSSIBLE, old=True).next is Next.GIVE_UP
 
@@ -200,7 +242,7 @@ def test_a_message_is_sent_repeated_or_shown_as_given_up_and_never_forgotten(
     if found.next is Next.GIVE_UP and found.because is not Because.TOO_OLD:
         assert found.fallback
     if found.next is Next.REPEAT:
-        assert attempts < POLICY.max_attempts or found.because is Because.REFUSED_NOW
+        assert attempts < 5 or found.because is Because.REFUSED_NOW
 
 
 def test_an_unknown_severity_is_as_urgent_as_a_ticket() -> None:
