@@ -33,7 +33,9 @@ FAILED_RATIO = "failed_ratio"
 LESS_IS_WORSE = frozenset({"throughput_rps", "output_tokens_per_second"})
 METRICS = (*TIMES, FAILED_RATIO, *sorted(LESS_IS_WORSE))
 TOKENS_PER_ANSWER = "tokens_per_answer"
-"""Kept beside the metrics and judged by none: what ``same_work`` compares."""
+CACHED_RATIO = "cached_ratio"
+WORDLESS_RATIO = "wordless_ratio"
+"""Kept beside the metrics and judged by none: what ``same_work`` looks at."""
 BY_USAGE = frozenset({"tpot_p99_seconds", "tpot_p50_seconds", "output_tokens_per_second"})
 WITHOUT_USAGE = ": it rests on the server's usage, which did not come with every answer"
 
@@ -163,6 +165,9 @@ def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
     values["output_tokens_per_second"] = _tokens_per_second(stage, kind)
     tokens = kind.output_tokens if stage.output_tokens_per_second is not None else None
     values[TOKENS_PER_ANSWER] = tokens / kind.ok if tokens is not None and kind.ok else None
+    cached = kind.cached_tokens if kind.prompt_tokens else None
+    values[CACHED_RATIO] = cached / kind.prompt_tokens if cached is not None and kind.prompt_tokens else None
+    values[WORDLESS_RATIO] = kind.wordless / kind.ok if kind.ok else None
     for metric in (FAILED_RATIO, *LESS_IS_WORSE):
         counts[metric] = offered
     name = kind.request_class

@@ -15,7 +15,7 @@ from statistics import median
 from sre.gate.cells import LESS_IS_WORSE, TIMES, CellValues, MeasuredRun, collect, named_cells
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_stage
 from sre.gate.percentiles import sample_floor
-from sre.gate.same_work import ANSWER_LENGTH, less_work
+from sre.gate.same_work import less_work, without_text
 from sre.gate.statistics import (
     LARGEST_SIDE,
     critical_u,
@@ -49,6 +49,8 @@ class _Sides:
     """Of both sides together: what the power is computed from."""
     less_work: str = ""
     """Why figures that are no worse prove nothing; "" if nothing does."""
+    without_text: str = ""
+    """The same, where one side's answers had no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,20 @@ def _sides(
         effect_ratio(ours.values, theirs.values, higher_is_worse=cell.metric not in LESS_IS_WORSE),
         max(mine, yours),
         math.sqrt((mine * mine + yours * yours) / 2),
-        "" if ANSWER_LENGTH in policy.may_differ
-        else less_work(candidate, reference, cell, policy.minimum_effect_ratio),
-    )  # fmt: skip
+        less_work(
+            candidate,
+            reference,
+            cell,
+            smallest_ratio=policy.minimum_effect_ratio,
+            regression_ratio=policy.regression_ratio,
+            may_differ=policy.may_differ,
+        ),
+        without_text(candidate, cell) or _in_reference(without_text(reference, cell)),
+    )
+
+
+def _in_reference(why: str) -> str:
+    return why and f"in the reference: {why}"
 
 
 def _stopped(
@@ -218,6 +231,8 @@ def _answer(
             f"{figures}; that is as much as a PASS rules out ({policy.regression_ratio:.0%}), and the runs agree "
             "too little to call it a regression: more runs, or fewer cells",
         )
+    if one.without_text:
+        return Verdict.INCONCLUSIVE, Reason.WITHOUT_TEXT, f"{figures}; {one.without_text}"
     if one.less_work:
         return Verdict.INCONCLUSIVE, Reason.LESS_WORK, f"{figures}; {one.less_work}"
     return Verdict.PASS, Reason.NO_REGRESSION, figures

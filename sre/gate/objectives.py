@@ -33,6 +33,7 @@ from sre.gate.percentiles import (
 )
 from sre.gate.records import Cause
 from sre.gate.result import RunResult, StageResult
+from sre.gate.same_work import without_text
 from sre.gate.stages import StageKind
 from sre.gate.statistics import wilson
 from sre.gate.summary import ALL, Distribution, StageSummary, causes_of
@@ -164,6 +165,8 @@ def _judge(
     # A run without a value takes nothing away from a bound that the others miss.
     if answer[0] is not Verdict.FAIL and (values.missing or not seen):
         return verdict(Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, values.missing or "nothing was measured")
+    if answer[0] is Verdict.PASS and (why := without_text(measured, cell)):
+        return verdict(Verdict.INCONCLUSIVE, Reason.WITHOUT_TEXT, f"{answer[2]}; {why}")
     return verdict(*answer)
 
 

@@ -109,6 +109,11 @@ class RequestRecord:
         return self.cause not in NOT_FAILED
 
     @property
+    def wordless(self) -> bool:
+        """Answered with tokens and no text. Records of other tools have no status, and need not tell."""
+        return self.cause is Cause.OK and not self.chunks and self.status == 200
+
+    @property
     def lag_seconds(self) -> float | None:
         """Intended to sent, but for the opening of a connection; >= 0: the client's own lateness. None: never sent."""
         return None if self.sent_at is None else max(0.0, self.sent_at - self.intended_at - self.connect_seconds)

@@ -1,5 +1,6 @@
 """
-Whether two sides did the same work: a build that answers with fewer tokens is faster, and no better.
+Whether figures are those of the work that was asked for, and two sides did the same: a build that answers with fewer
+tokens, or has the prompts in its cache, is faster, and no better. One that sends no text shows no first token.
 
 Only a PASS asks: who did more work and was not slower has nothing to explain, and a FAIL stays one.
 """
@@ -8,25 +9,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 
-from sre.gate.cells import TOKENS_PER_ANSWER, MeasuredRun, collect
+from sre.gate.cells import CACHED_RATIO, TOKENS_PER_ANSWER, WORDLESS_RATIO, MeasuredRun, collect
 from sre.gate.verdict import Cell
 
 ANSWER_LENGTH = "answer_length"
-"""Its name in gate.baseline.may_differ."""
+CACHED_PROMPTS = "cached_prompts"
+"""Their names in gate.baseline.may_differ."""
+MOST_WORDLESS = 0.5
+"""Of the answers: with more, percentiles of TTFT are those of ends."""
+
+
+def without_text(runs: Sequence[MeasuredRun], cell: Cell) -> str:
+    """Why figures of ``cell`` are none of a stream: most answers had tokens and no text. "": they had text."""
+    shares = collect(runs, replace(cell, metric=WORDLESS_RATIO)).values
+    if not shares or fmean(shares) <= MOST_WORDLESS:
+        return ""
+    return (
+        f"{fmean(shares):.0%} of the answers had tokens and no text: their first token was not seen, and their TTFT is "
+        "their end; see what the server sends, or whether its tokens are special ones"
+    )
 
 
 def less_work(
-    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], cell: Cell, smallest_ratio: float
+    candidate: Sequence[MeasuredRun],
+    reference: Sequence[MeasuredRun],
+    cell: Cell,
+    *,
+    smallest_ratio: float,
+    regression_ratio: float,
+    may_differ: Sequence[str],
 ) -> str:
     """
-    Why figures of ``cell`` that are no worse prove nothing: the candidate's answers were shorter. "": they were not, or
-    the reference does not tell how long its own were.
+    Why figures of ``cell`` that are no worse prove nothing. "": the work was no less, or nobody can tell.
 
     Args:
-        smallest_ratio: A smaller difference is none.
+        smallest_ratio: Answers shorter by no more than this are as long.
+        regression_ratio: What a PASS rules out, and as much must be missing of the prompts' work to hide it.
+        may_differ: Of ANSWER_LENGTH and CACHED_PROMPTS, what was declared to make no difference.
     """
+    why = "" if ANSWER_LENGTH in may_differ else _shorter(candidate, reference, cell, smallest_ratio)
+    if why or CACHED_PROMPTS in may_differ:
+        return why
+    return _cached(candidate, reference, cell, regression_ratio)
+
+
+def _shorter(
+    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], cell: Cell, smallest_ratio: float
+) -> str:
+    """The candidate's answers were shorter. "" too where the reference does not tell how long its own were."""
     tokens = replace(cell, metric=TOKENS_PER_ANSWER)
     theirs, ours = collect(reference, tokens).values, collect(candidate, tokens).values
     if not theirs or median(theirs) <= 0:
@@ -38,3 +70,21 @@ def less_work(
     if median(ours) >= wanted * (1 - smallest_ratio):
         return ""
     return f"its answers had {median(ours):.4g} tokens, those of the reference {wanted:.4g}: less work; {remedy}"
+
+
+def _cached(
+    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], cell: Cell, regression_ratio: float
+) -> str:
+    """More of the candidate's prompts came from a cache. Where the reference does not tell, its own came from none."""
+    share = replace(cell, metric=CACHED_RATIO)
+    theirs, ours = collect(reference, share).values, collect(candidate, share).values
+    if not ours:
+        return ""
+    mine, yours = median(ours), median(theirs) if theirs else 0.0
+    if (1 - mine) * (1 + regression_ratio) > 1 - yours:
+        return ""
+    known = f"of the reference's {yours:.0%}" if theirs else "how much of the reference's is not told"
+    return (
+        f"{mine:.0%} of its prompts' tokens came from the server's cache, {known}: less work where "
+        f"prompts are to differ; find out why, or declare {CACHED_PROMPTS} in gate.baseline.may_differ"
+    )

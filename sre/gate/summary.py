@@ -46,6 +46,7 @@ class ClassSummary:
     Attributes:
         causes: Cause value → count; sums to ``planned``.
         ttft, e2e, tpot, max_gap: Seconds; ``max_gap`` is the longest wait between two chunks of one answer.
+        wordless: Of ``ok``: tokens and no text.
     """
 
     request_class: str
@@ -60,6 +61,7 @@ class ClassSummary:
     prompt_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
+    wordless: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,7 @@ def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
         prompt_tokens=_sum(record.prompt_tokens for record in records if record.cause is Cause.OK),
         output_tokens=_sum(record.output_tokens for record in records if record.cause is Cause.OK),
         cached_tokens=_sum(record.cached_tokens for record in records if record.cause is Cause.OK),
+        wordless=sum(1 for record in ok if record.wordless),
     )
 
 

@@ -10,6 +10,9 @@ from sre.gate.percentiles import nearest_rank
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.stages import ClientCost, InFlightSample, LiveCounts, StageLoad, StagePlan
 
+MUCH_CACHED = 0.5
+"""Of the prompts' tokens: a note then says that they came from a cache."""
+
 
 class Merge:
     """A stage as far as its processes told."""
@@ -109,11 +112,11 @@ class Merge:
             ),
             aborted=aborted,
             wall_started_at=wall_started_at,
-            notes=(*notes, *self._wordless(), *self._short()),
+            notes=(*notes, *self._wordless(), *self._short(), *self._cached()),
         )
 
     def _wordless(self) -> list[str]:
-        count = sum(record.cause is Cause.OK and not record.chunks for record in self._records)
+        count = sum(record.wordless for record in self._records)
         if not count:
             return []
         return [
@@ -137,4 +140,16 @@ class Merge:
         return [
             f"{len(short)} of {len(lengths)} answers were shorter than the length asked for ({had} tokens of {asked}): "
             "the server does not heed ignore_eos, or ends early; every figure is of that work"
+        ]
+
+    def _cached(self) -> list[str]:
+        """Prompts that begin differently and came from a cache all the same."""
+        answered = [record for record in self._records if record.cause is Cause.OK]
+        asked = sum(record.prompt_tokens or 0 for record in answered)
+        cached = sum(record.cached_tokens or 0 for record in answered)  # vLLM leaves out a 0
+        if not asked or cached < MUCH_CACHED * asked:
+            return []
+        return [
+            f"{cached / asked:.0%} of the prompts' tokens came from the server's cache, though every prompt begins "
+            "differently: TTFT has little of the work of a prompt in it"
         ]

@@ -21,7 +21,7 @@ from sre.gate.summary import StageSummary
 from sre.redaction import HIDDEN
 
 SCHEMA = "sre/gate-result"
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 VERSION = f"{MAJOR}.{MINOR}"
 
 MOST_SAMPLES = 50_000

@@ -22,6 +22,7 @@ from sre.gate.arrivals import TraceEntry
 from sre.gate.records import Cause, Outcome
 from sre.gate.schedule import schedule
 from sre.gate.stages import Arrivals, LiveCounts, RequestClass
+from sre.gate.summary import summarize
 from tests.gate.load.conftest import generator, plan, run, scripted, unwatched
 from tests.support.sse_stub import Exchange, SseStub, good
 
@@ -234,6 +235,25 @@ async def test_answers_whose_tokens_have_no_text_are_told(kept: tuple[SseStub, H
     assert {(one.cause, one.chunks, one.output_tokens) for one in silent} == {(Cause.OK, 0, 9)}
     (note,) = load.notes
     assert note.startswith(f"{len(silent)} of {len(load.records)} answers had tokens and no text")
+    counted = {name: kind.wordless for name, kind in summarize(load).classes.items()}
+    assert counted == {"wordless": len(silent), "default": 0, "all": len(silent)}
+
+
+@on_kept
+async def test_prompts_that_came_from_a_cache_are_told(kept: tuple[SseStub, HttpLoad]) -> None:
+    async def cached(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.text(finish="stop")
+        usage = {"prompt_tokens": 40, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 38}}
+        await exchange.event({"choices": [], "usage": usage}, "usage")
+        await exchange.done()
+        await exchange.end()
+
+    kept[0].scripts["cached"] = cached
+    for share, notes in ((1.0, ["95% of the prompts' tokens came from the server's cache"]), (0.3, [])):
+        kinds = [scripted("cached", share)] + ([scripted("default", 1 - share)] if share < 1 else [])
+        load = await kept[1].run(plan(*kinds, seconds=0.3), watch=unwatched, drain_seconds=5)
+        assert [note.partition(", though")[0] for note in load.notes] == notes
 
 
 @on_kept

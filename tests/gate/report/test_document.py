@@ -72,7 +72,7 @@ def test_document_is_json_for_a_strict_parser() -> None:
     found = json.loads(document.dumps(gate_samples.rich()), parse_constant=refuse)
     assert found["runs"][0]["stages"][2]["summary"]["classes"]["all"]["ttft"]["p99"] == "inf"
     assert found["schema"] == "sre/gate-result"
-    assert found["schema_version"] == "1.0"
+    assert found["schema_version"] == "1.1"
 
 
 def test_odd_numbers_are_words() -> None:

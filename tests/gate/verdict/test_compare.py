@@ -156,3 +156,56 @@ def test_tokens_per_answer_are_those_that_the_server_counted() -> None:
     untold = replace(run.stages[0].summary, output_tokens_per_second=None)  # type: ignore[type-var]
     quiet = replace(run, stages=(replace(run.stages[0], summary=untold),))
     assert measure(quiet).stages[0].classes["short"].values["tokens_per_answer"] is None
+
+
+def test_answers_without_text_pass_nothing_on_either_side_and_excuse_no_regression() -> None:
+    def told(share: float | None, slowness: float = 1.0) -> list[MeasuredRun]:
+        return side(ttft_p50_seconds=[slowness * value for value in STEADY], wordless_ratio=[share] * 5)
+
+    for ours, theirs, whose in ((told(0.6), told(0.0), ""), (told(0.0), told(1.0), "in the reference: ")):
+        (cell,) = judged(ours, theirs, "ttft_p50_seconds")
+        assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.WITHOUT_TEXT)
+        assert f"; {whose}{'60%' if not whose else '100%'} of the answers had tokens and no text" in cell.detail
+    for few in (None, 0.0, 0.17, 0.5):
+        (cell,) = judged(told(few), told(few), "ttft_p50_seconds")
+        assert cell.verdict is Verdict.PASS
+    (cell,) = judged(told(1.0, slowness=2), told(0.0), "ttft_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.FAIL, Reason.REGRESSION)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "passes"),
+    [
+        (0.95, 0.0, False),
+        (0.95, 0.95, True),
+        (0.1, 0.0, True),  # hides no regression of the size that a PASS rules out
+        (0.0, 0.95, True),  # more work, and no slower
+        (0.95, None, False),
+        (None, 0.95, True),
+        (None, None, True),
+    ],
+)
+def test_a_build_that_has_the_prompts_in_its_cache_is_not_passed_for_being_faster(
+    ours: float | None, theirs: float | None, passes: bool
+) -> None:
+    candidate = side(ttft_p50_seconds=STEADY, cached_ratio=[ours] * 5)
+    reference = side(ttft_p50_seconds=STEADY, cached_ratio=[theirs] * 5)
+    (cell,) = judged(candidate, reference, "ttft_p50_seconds")
+    if passes:
+        assert cell.verdict is Verdict.PASS
+        return
+    assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.LESS_WORK)
+    assert "95% of its prompts' tokens came from the server's cache" in cell.detail
+    declared = replace(policy_of("ttft_p50_seconds"), may_differ=("cached_prompts",))
+    (cell,) = judge_cells(candidate, reference, declared)
+    assert cell.verdict is Verdict.PASS
+
+
+def test_shares_of_cached_prompts_and_of_answers_without_text_are_those_of_the_class() -> None:
+    (run,) = lognormal_runs(random.Random(1), Model(requests=1000), 1)
+    summary = run.stages[0].summary
+    assert summary is not None
+    kind = replace(summary.classes["short"], cached_tokens=16_000, prompt_tokens=64_000, wordless=250)
+    stage = replace(run.stages[0], summary=replace(summary, classes={"short": kind}))
+    values = measure(replace(run, stages=(stage,))).stages[0].classes["short"].values
+    assert (values["cached_ratio"], values["wordless_ratio"]) == (0.25, 0.25)

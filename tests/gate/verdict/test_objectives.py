@@ -75,6 +75,19 @@ def test_a_bound_that_all_requests_keep_holds_from_the_floor_on() -> None:
     assert only(P99, run_of(stage_of([0.1] * 298))) == TOO_FEW
 
 
+def test_bounds_do_not_hold_for_answers_without_text_and_are_missed_by_them_all_the_same() -> None:
+    def silent(seconds: float, count: int) -> RunResult:
+        stage = stage_of([seconds] * 299)
+        assert stage.summary is not None
+        kinds = {name: replace(kind, wordless=count) for name, kind in stage.summary.classes.items()}
+        return run_of(replace(stage, summary=replace(stage.summary, classes=kinds)))
+
+    assert only(P99, silent(0.1, 149)) == HELD
+    assert only(P99, silent(0.1, 150)) == (Verdict.INCONCLUSIVE, Reason.WITHOUT_TEXT)
+    assert only(ObjectiveSettings(failed_ratio=0.05), silent(0.1, 299)) == (Verdict.INCONCLUSIVE, Reason.WITHOUT_TEXT)
+    assert only(P99, silent(2.0, 299)) == MISSED
+
+
 def test_runs_are_taken_together() -> None:
     assert only(P99, *(run_of(stage_of([0.1] * 100), number=n) for n in range(3))) == HELD
 
