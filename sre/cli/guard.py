@@ -44,23 +44,31 @@ def status(app: App, output: str) -> int:
     """
     Show what the guard sees and decides.
 
-    Exit codes: 0 all closed and seen · 3 something is open, blind or paused · 1 no guard answers
+    Exit codes: 0 all closed and seen · 3 something is open, blind, paused, or a PROBLEM · 1 no guard answers
     """
     from sre.wiring.guard_client import ask
 
     data = ask(app.paths().guard_socket, "GET", "/status")
-    app.emit(output, data, lambda: _text(data))
+    app.emit(output, data, lambda: status_text(data))
+    return ExitCode.OK if is_well(data) else ExitCode.NO
+
+
+def is_well(data: dict[str, Any]) -> bool:
+    """Whether the guard says that all is closed and seen, and that nothing keeps it from its work."""
     closed = all(e["state"] in ("closed", "disabled") for e in data["engines"].values())
     blind = any(e["blind"] for e in data["engines"].values())
-    fine = closed and not blind and not data["paused"] and data["problem"] is None and data["gateway_reachable"]
-    return ExitCode.OK if fine and data["engines"] else ExitCode.NO
+    hindered = data["paused"] or data["problem"] or data.get("webhook_problem") or not data["gateway_reachable"]
+    return bool(data["engines"]) and closed and not blind and not hindered
 
 
-def _text(data: dict[str, Any]) -> str:
+def status_text(data: dict[str, Any]) -> str:
+    """The guard's status for a person."""
     age = data["tick_age_seconds"]
     lines = [f"mode {data['mode']}, last tick {'never' if age is None else f'{age:.1f} s ago'}"]
     if data["problem"]:
         lines.append(f"PROBLEM: {data['problem']}")
+    if data.get("webhook_problem"):
+        lines.append(f"PROBLEM: {data['webhook_problem']}; alerts of Alertmanager are not taken in")
     if data["paused"]:
         lines.append(f"PAUSED by {data['paused']['owner']}: {data['paused']['reason']}")
     for name in ("gateway", "supervisor"):

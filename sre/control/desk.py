@@ -66,7 +66,7 @@ class Desk:
         journal_seconds: How long a read of the journal is waited for.
         acknowledge: None when there is no store.
         canaries: None when no canary can come back: no store, or no webhook.
-        deaf: Why the webhook does not listen, as a sentence; "": it does, or there is none.
+        deaf: Why the webhook takes no alerts in, as a sentence; "": it does, or there is none.
     """
 
     def __init__(

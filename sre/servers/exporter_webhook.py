@@ -39,7 +39,12 @@ class WebhookMetrics:
         self.deaf = ""
         """Why it does not listen, as a sentence; "" while nothing stands in the way."""
         self.problem: Callable[[], str | None] = lambda: None
+        """Why nothing that is posted can be stored; None while it can."""
         self._heartbeat_wall: float | None = None
+
+    def not_taken_in(self) -> str:
+        """Why alerts are not taken in now, as a sentence; "" while nothing stands in the way."""
+        return self.deaf or self.problem() or ""
 
     def requested(self, outcome: str) -> None:
         """One request ended so."""
@@ -66,7 +71,7 @@ class WebhookMetrics:
 
     def rows(self) -> Mapping[Metric, list[Row]]:
         """What is read at the scrape."""
-        up = 1.0 if self.listening and self.problem() is None else 0.0
+        up = 1.0 if self.listening and not self.not_taken_in() else 0.0
         rows: dict[Metric, list[Row]] = {own.WEBHOOK_UP: [((), up)]}
         if self._heartbeat_wall is not None:
             rows[own.WEBHOOK_HEARTBEAT_TIMESTAMP] = [((), self._heartbeat_wall)]

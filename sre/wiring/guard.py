@@ -147,8 +147,8 @@ class Numbers:
         self.canaries: Canaries | None = None
 
     def deaf(self) -> str:
-        """Why the webhook does not listen; "" where it does, or none is wanted."""
-        return "" if self.webhook is None else self.webhook.metrics.deaf
+        """Why the webhook takes nothing in; "" where it does, or none is wanted."""
+        return "" if self.webhook is None else self.webhook.metrics.not_taken_in()
 
     def __call__(self) -> dict[Metric, list[tuple[tuple[str, ...], float]]]:
         rows: dict[Metric, list[tuple[tuple[str, ...], float]]] = {}

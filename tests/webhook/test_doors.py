@@ -39,6 +39,7 @@ from sre.settings.notify import ChannelSettings, NotifySettings
 from sre.settings.paths import StatePaths
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
 from sre.testing.clock import ManualClock
+from sre.wiring.guard import Numbers
 from sre.wiring.guard_webhook import (
     CertificateWatch,
     Webhook,
@@ -165,10 +166,25 @@ async def test_why_it_does_not_listen_is_known_until_it_does(tmp_path: Path) -> 
         for _ in range(3):
             await asyncio.sleep(0)
         assert metrics.deaf.startswith(f"webhook.token: secret file {tmp_path / 'token'}: No such file")
+        assert metrics.not_taken_in() == metrics.deaf
         assert not metrics.listening
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_webhook_that_listens_and_cannot_store_takes_nothing_in() -> None:
+    metrics = WebhookMetrics(Metrics())
+    metrics.listening = True
+    numbers = Numbers()
+    numbers.webhook = Webhook(
+        WebhookSettings(), cast(AlertIntake, None), metrics, None, SystemClock(), cast(OutageWatch, None)
+    )
+    assert numbers.deaf() == ""
+    metrics.problem = lambda: "guard state: disk full"
+    assert numbers.deaf() == "guard state: disk full", "what its /healthz answers 503 for, status says, too"
+    metrics.problem = lambda: None
+    assert numbers.deaf() == ""
 
 
 def test_whoever_holds_the_state_is_called_what_it_is(tmp_path: Path) -> None:
