@@ -156,10 +156,6 @@ class StateStore(Protocol):
         """Let the held messages of this incident go now; return how many."""
         ...
 
-    def count_actions(self, action: str, target: str | None, since_wall: float) -> int:
-        """Journal entries of kind "intent" for ``action`` (on ``target``; None: on any) since then."""
-        ...
-
 
 class IncidentRecorder(Protocol):
     """Incident folders. All calls block (disk), are idempotent, and raise StateError when the disk refuses."""

@@ -161,12 +161,6 @@ def records_name(plan: StagePlan) -> str:
     return f"requests-{'-'.join([*parts, plan.name])}.jsonl.gz"
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file of requests, compressed or not."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open("rt", encoding="utf-8") as file:
-        yield from file
-
-
 def append(path: Path, text: str) -> None:
     """
     Add to a file of somebody else's, as a step summary is.

@@ -99,9 +99,6 @@ SIGNALS: dict[str, Signal] = {
 }  # fmt: skip
 """Every signal by name."""
 
-RULE_SIGNALS: frozenset[str] = frozenset(name for name, signal in SIGNALS.items() if signal.rule)
-"""What ``guard.rules[].signal`` may be."""
-
 
 @dataclass(frozen=True, slots=True)
 class EngineSource:

@@ -173,8 +173,3 @@ class WebhookSettings(Settings):
         for name in sorted({n for n in names if names.count(n) > 1}):
             raise ValueError(f"two routes are named {name!r}; names must differ")
         return self
-
-    @property
-    def secured(self) -> bool:
-        """Whether somebody who posts must prove that he may."""
-        return self.token is not None or self.basic_user is not None

@@ -79,17 +79,6 @@ class FakeSupervisor:
             last_exit_asked=False,
         )
 
-    def revive(self, engine: str) -> None:
-        """Let a dead engine come back as another process."""
-        status = self.statuses[engine]
-        self.statuses[engine] = replace(
-            status,
-            identity=self._new_identity(),
-            process=ProcessState.READY,
-            ready_at=self._clock.monotonic(),
-            restarts=status.restarts + 1,
-        )
-
     def _answer(self) -> None:
         if not self.reachable:
             raise Unreachable("supervisor", "is not running; start it with sre up")

@@ -85,9 +85,6 @@ class MortalStore:
         self._steps.step("released")
         return count
 
-    def count_actions(self, action: str, target: str | None, since_wall: float) -> int:
-        return self._store.count_actions(action, target, since_wall)
-
 
 class MortalIncidents:
     """The real incident folders, with a step around every write."""

@@ -29,7 +29,6 @@ Opener = Callable[..., GuardStore]
 
 def test_a_new_store_has_no_state_and_nobody_else_may_read_it(store: GuardStore, db: Path) -> None:
     assert store.load_state() is None
-    assert store.state_boot_id() is None
     assert stat.S_IMODE(db.stat().st_mode) == 0o600
     assert not list(db.parent.glob("*.new*"))
 
@@ -41,7 +40,6 @@ def test_what_was_committed_is_there_after_a_restart(open_store: Opener) -> None
     first.close()
     second = open_store("boot-2")
     assert second.load_state() == '{"a": 1}'
-    assert second.state_boot_id() == "boot-1"
     assert [row.entry for row in second.journal()] == [intent(), intent("sim-1")]
     assert [(row.channel, row.state) for row in second.outbox()] == [
         ("mail", OutboxState.PENDING),

@@ -13,7 +13,8 @@ from sre.settings.guard import DEFAULT_RULES, RuleSettings
 
 
 def test_rules_may_name_exactly_the_signals_marked_for_rules() -> None:
-    assert set(get_args(RuleSettings.model_fields["signal"].annotation)) == signals.RULE_SIGNALS
+    marked = {name for name, signal in signals.SIGNALS.items() if signal.rule}
+    assert set(get_args(RuleSettings.model_fields["signal"].annotation)) == marked
 
 
 def test_default_thresholds_lie_in_the_range_of_their_signal() -> None:

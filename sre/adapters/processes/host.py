@@ -237,18 +237,6 @@ class ProcessHost:
             term_seconds,
         )
 
-    async def end_processes(
-        self, identities: Iterable[ProcessIdentity], *, term_seconds: float = 0.0
-    ) -> tuple[Member, ...]:
-        """End exactly these processes; return what could not be ended."""
-        wanted = set(identities)
-
-        def living() -> list[proc.Stat]:
-            stats = (proc.read_stat(identity.pid) for identity in wanted)
-            return [stat for stat in stats if stat is not None and not stat.gone and stat.identity in wanted]
-
-        return await self._end(living, living(), term_seconds)
-
     async def _end(
         self, look: Callable[[], list[proc.Stat]], first: list[proc.Stat], term_seconds: float
     ) -> tuple[Member, ...]:

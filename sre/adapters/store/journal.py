@@ -148,15 +148,15 @@ def count_intents(
     connection: sqlite3.Connection,
     *,
     action: str,
-    target: str | None,
+    target: str,
     since_wall: float,
     boot_id: str,
     since_monotonic: float,
 ) -> int:
-    """Intents for ``action``: of this boot by monotonic time, of others by wall time."""
+    """Intents for ``action`` on ``target``: of this boot by monotonic time, of others by wall time."""
     row = connection.execute(
-        "SELECT count(*) FROM journal WHERE kind = 'intent' AND action = ? AND (? IS NULL OR target = ?)"
+        "SELECT count(*) FROM journal WHERE kind = 'intent' AND action = ? AND target = ?"
         " AND CASE WHEN boot_id = ? THEN at_monotonic >= ? ELSE at_wall >= ? END",
-        (action, target, target, boot_id, since_monotonic, since_wall),
+        (action, target, boot_id, since_monotonic, since_wall),
     ).fetchone()
     return int(row[0])

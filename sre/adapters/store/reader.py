@@ -80,12 +80,6 @@ class StoreReader:
             raise schema.corrupt(self.path, "the state does not match its checksum")
         return str(document)
 
-    def state_boot_id(self) -> str | None:
-        """The boot in which the state was last committed; None if never."""
-        with self._reading() as connection:
-            row = connection.execute("SELECT boot_id FROM state").fetchone()
-        return None if row is None else str(row[0])
-
     def journal(self, *, incident_id: str | None = None, limit: int = 1000) -> Sequence[JournalRow]:
         """The newest ``limit`` rows (of the incident), oldest first."""
         with self._reading() as connection:
@@ -100,23 +94,6 @@ class StoreReader:
         """
         with self._reading() as connection:
             return journal_table.verify(connection, self.path, last_rows=last_rows)
-
-    def count_actions(self, action: str, target: str | None, since_wall: float) -> int:
-        """
-        Journal entries of kind "intent" for ``action`` (on ``target``; None: on any) since ``since_wall``.
-
-        A step of the wall clock changes nothing for entries of this boot: they are counted by monotonic time.
-        """
-        ago = self._clock.wall() - since_wall
-        with self._reading() as connection:
-            return journal_table.count_intents(
-                connection,
-                action=action,
-                target=target,
-                since_wall=since_wall,
-                boot_id=self._boot_id,
-                since_monotonic=self._clock.monotonic() - ago,
-            )
 
     def outbox(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import resource
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from sre.adapters.gate_files import GateFiles, read_lines, read_result
+from sre.adapters.gate_files import GateFiles, read_result
 from sre.gate.report import jsonl
 from sre.gate.verdict import Reason, Verdict
 from sre.simulator.capacity import Kind, capacity
@@ -43,6 +44,11 @@ gate:
   objectives: [{failed_ratio: 0.2}]
   baseline: {runs: 1}
 """
+
+
+def records_of(path: Path) -> jsonl.RequestLog:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return jsonl.parse(lines)
 
 
 @dataclass
@@ -112,7 +118,7 @@ async def test_two_gates_at_once_pass_each_with_a_folder_of_its_own(short_dir: P
         "gate.json", "junit.xml", "summary.md", "report.html", "requests-0-20qps.jsonl.gz", "requests-0-40qps.jsonl.gz",
     }  # fmt: skip
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    log = jsonl.parse(read_lines(folder / "requests-0-40qps.jsonl.gz"))
+    log = records_of(folder / "requests-0-40qps.jsonl.gz")
     assert len(log.records) == log.planned > 20
 
 
@@ -163,7 +169,7 @@ async def test_a_killed_run_is_found_marked_and_judged_by_nobody(short_dir: Path
     assert result.interrupted == "killed, or still running"
     assert result.verdict.verdict is Verdict.INCONCLUSIVE
     assert (folder / "requests-0-20qps.jsonl.gz").exists()
-    assert jsonl.parse(read_lines(folder / "requests-0-20qps.jsonl.gz")).notes == ()
+    assert records_of(folder / "requests-0-20qps.jsonl.gz").notes == ()
 
 
 async def test_a_full_disk_ends_the_run_with_a_sentence_and_a_result_that_says_so(
