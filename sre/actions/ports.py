@@ -168,10 +168,6 @@ class IncidentRecorder(Protocol):
         """Write the requests in flight; return how many are on disk. The first call wins."""
         ...
 
-    def append_timeline(
-        self, incident_id: str, *, at_wall: float, kind: str, text: str, data: Mapping[str, object] | None = None
-    ) -> None: ...
-
     def write_evidence(self, incident_id: str, name: str, text: str) -> Path:
         """Keep ``text`` (its end, if long; redacted). The first call per name wins."""
         ...

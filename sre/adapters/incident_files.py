@@ -1,4 +1,4 @@
-"""Incident folders on disk: ``incidents/inc-…/`` with incident.json, contexts.jsonl, timeline.jsonl, evidence/."""
+"""Incident folders on disk: ``incidents/inc-…/`` with incident.json, contexts.jsonl, evidence/."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ from typing import Any
 from sre.actions.types import InFlightRequest
 from sre.errors import StateError
 from sre.incidents.identity import is_incident_id, opened_wall
-from sre.incidents.records import (
-    Incident,
-    TimelineEntry,
-    context_line,
-    parse_lines,
-    parse_timeline,
-    timeline_line,
-)
+from sre.incidents.records import Incident, context_line, parse_lines
 from sre.redaction import Redact, redact
 
 INCIDENTS_KEPT = 200
@@ -30,8 +23,6 @@ EVIDENCE_BYTES = 1024 * 1024
 """Of one piece of evidence the last so many bytes are kept: what came before a failure stands at the end of a log."""
 EVIDENCE_FILES = 64
 CUT_OFF = "(beginning cut off)\n"
-TIMELINE_BYTES = 4 * 1024 * 1024
-"""An incident that flaps for days writes no further."""
 
 EVIDENCE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 
@@ -91,24 +82,6 @@ class IncidentFiles:
                 return len(requests)
             return len(parse_lines(file.read_text("utf-8"))[0])
 
-    def append_timeline(
-        self, incident_id: str, *, at_wall: float, kind: str, text: str, data: Mapping[str, object] | None = None
-    ) -> None:
-        """Add one line, on disk when this returns. A line torn by a crash is left behind and read over."""
-        file = self._folder(incident_id) / "timeline.jsonl"
-        line = timeline_line(TimelineEntry(at_wall, kind, self._redact(text), data or {}))
-        with self._explained(file):
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                size = os.fstat(descriptor).st_size
-                if size > TIMELINE_BYTES:
-                    return
-                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-                _write_all(descriptor, f"{os.linesep if torn else ''}{line}\n".encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
     def write_evidence(self, incident_id: str, name: str, text: str) -> Path:
         """
         Keep ``text`` as ``evidence/NAME``, without secrets; of a long one the end. The first call per name wins: what
@@ -160,7 +133,6 @@ class IncidentFiles:
         except (OSError, ValueError) as error:
             damage.append(f"incident.json cannot be read: {error}")
         contexts = _lines(folder / "contexts.jsonl", damage)
-        timeline = _lines(folder / "timeline.jsonl", damage)
         try:
             evidence = sorted(entry.name for entry in (folder / "evidence").iterdir() if _visible(entry))
         except OSError:
@@ -171,7 +143,6 @@ class IncidentFiles:
             resolved_wall=_number(facts.get("resolved_wall")),
             facts=facts,
             contexts=contexts,
-            timeline=parse_timeline(timeline or ()),
             evidence=evidence,
             damage=damage,
         )

@@ -1,1 +1,1 @@
-"""What an incident folder holds: contexts, timeline, redaction. Pure."""
+"""What an incident folder holds: contexts, redaction. Pure."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sre.actions.types import InFlightRequest
@@ -13,17 +13,6 @@ from sre.redaction import Redact
 
 LONGEST_TEXT = 2_000
 """Characters of one value in a context line: a client chooses path, model name and more."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineEntry:
-    """Something that happened in an incident."""
-
-    at_wall: float
-    kind: str
-    """tripped, refused, contexts_saved, notified, restarted, half_open, closed …"""
-    text: str
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +25,6 @@ class Incident:
     facts: Mapping[str, Any]
     contexts: Sequence[Mapping[str, Any]] | None
     """The requests in flight when it opened; None: not recorded."""
-    timeline: Sequence[TimelineEntry]
     evidence: Sequence[str]
     """Names of the files of evidence."""
     damage: Sequence[str] = ()
@@ -55,12 +43,6 @@ def context_line(request: InFlightRequest, redact: Redact) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-def timeline_line(entry: TimelineEntry) -> str:
-    """Return one entry as a line of JSON."""
-    document = {"at_wall": entry.at_wall, "kind": entry.kind, "text": entry.text, "data": dict(entry.data)}
-    return json.dumps(document, sort_keys=True, default=str)
-
-
 def parse_lines(text: str) -> tuple[list[dict[str, Any]], int]:
     """Return the JSON objects of ``text``, one a line, and how many lines were damaged (a crash may tear the last)."""
     found, odd = [], 0
@@ -77,13 +59,3 @@ def parse_lines(text: str) -> tuple[list[dict[str, Any]], int]:
         else:
             odd += 1
     return found, odd
-
-
-def parse_timeline(documents: Iterable[Mapping[str, Any]]) -> list[TimelineEntry]:
-    """Return the entries in order of time; lines without a time are left out."""
-    entries = [
-        TimelineEntry(float(d["at_wall"]), str(d.get("kind", "")), str(d.get("text", "")), dict(d.get("data") or {}))
-        for d in documents
-        if isinstance(d.get("at_wall"), int | float)
-    ]
-    return sorted(entries, key=lambda entry: entry.at_wall)

@@ -25,7 +25,7 @@ class Event:
 
     at_wall: float
     source: str
-    """timeline | journal | outbox"""
+    """journal | outbox"""
     kind: str
     text: str
 
@@ -47,7 +47,7 @@ class Report:
 
 def events(incident: Incident, journal: Sequence[JournalRow], outbox: Sequence[OutboxRow]) -> list[Event]:
     """Return everything recorded about ``incident`` in order of wall time."""
-    found = [Event(e.at_wall, "timeline", e.kind, e.text) for e in incident.timeline]
+    found = []
     for row in journal:
         entry = row.entry
         what = f"{entry.action} {entry.target}" if entry.action else entry.target

@@ -161,10 +161,3 @@ def _leftovers(paths: StatePaths) -> tuple[tuple[str, int], ...]:
         for entry in ledger.entries
         if entry.identity is not None and proc.is_alive(entry.identity)
     )
-
-
-def phase_of(status: StackStatus) -> str:
-    """One word for the whole."""
-    if status.stack is None:
-        return "not running" if not status.leftovers else "running without a supervisor"
-    return status.stack.phase

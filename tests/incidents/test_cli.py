@@ -53,15 +53,18 @@ def hang(paths: StatePaths) -> StatePaths:
             )
         ],
     )  # fmt: skip
-    files.append_timeline(ID, at_wall=WALL + 0.02, kind="refused", text="pool sim-7b refuses new requests")
     files.write_evidence(ID, "engine-log.txt", "loading\nstep 1\n\x1b[31mstep 2\n")
     message = Message(ID, "open", "page", "engine sim-0", "hang", "no step for 3.1 s", WALL)
     with GuardStore.open(paths.guard_db, clock=clock, boot_id="b") as store:
+        refused = JournalEntry(
+            kind="applied", action="refuse", target="pool sim-7b", reason="hang", incident_id=ID, at_wall=WALL + 0.02,
+            at_monotonic=1000.02,
+        )  # fmt: skip
         entry = JournalEntry(
             kind="intent", action="restart", target="sim-0", reason="hang", incident_id=ID, at_wall=WALL + 30,
             at_monotonic=1030.0,
         )  # fmt: skip
-        store.commit(state="{}", journal=[entry], outbox=[OutboxMessage(message, c) for c in ("sms", "mail")])
+        store.commit(state="{}", journal=[refused, entry], outbox=[OutboxMessage(message, c) for c in ("sms", "mail")])
         rows = {row.channel: row for row in store.lease(owner="o", seconds=9, channels=["sms", "mail"])}
         clock.advance(0.5)
         store.mark_sent(rows["sms"].id, owner="o")
@@ -104,7 +107,7 @@ in flight when it opened
 what happened (UTC)
   2027-01-15 08:00:00      +0.00 s  queued         open for sms
   2027-01-15 08:00:00      +0.00 s  queued         open for mail
-  2027-01-15 08:00:00      +0.02 s  refused        pool sim-7b refuses new requests
+  2027-01-15 08:00:00      +0.02 s  applied        refuse pool sim-7b: hang
   2027-01-15 08:00:00      +0.50 s  sent           open to sms, 0.5 s after it was queued
   2027-01-15 08:00:30     +30.00 s  intent         restart sim-0: hang
 
@@ -128,7 +131,7 @@ def test_show_json_and_timeline(hang: StatePaths, capsys: pytest.CaptureFixture[
     assert sre(hang, "incident", "timeline", ID) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5
     assert sre(hang, "incident", "timeline", ID, "-o", "json") == 0
-    assert [e["kind"] for e in json.loads(capsys.readouterr().out)] == ["queued", "queued", "refused", "sent", "intent"]
+    assert [e["kind"] for e in json.loads(capsys.readouterr().out)] == ["queued", "queued", "applied", "sent", "intent"]
 
 
 def test_no_label_of_an_alert_looks_like_a_line_of_ours(hang: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +139,9 @@ def test_no_label_of_an_alert_looks_like_a_line_of_ours(hang: StatePaths, capsys
     other = "inc-20270115-080001-a001"
     files = IncidentFiles(hang.incidents)
     files.open(other, {"scope": forged, "reason": forged, "severity": "page", "summary": forged, "joined_by": forged})
-    files.append_timeline(other, at_wall=WALL, kind="opened", text=forged)
+    note = JournalEntry(kind="note", target=forged, reason=forged, incident_id=other, at_wall=WALL, at_monotonic=1000.0)
+    with GuardStore.open(hang.guard_db, clock=ManualClock(wall=WALL), boot_id="b") as store:
+        store.commit(state=None, journal=[note])
     assert sre(hang, "incident", "list") == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     for verb in ("show", "timeline"):
@@ -172,7 +177,7 @@ def test_an_incident_can_be_read_although_the_store_cannot(
     hang.guard_db.write_bytes(b"")
     assert sre(hang, "incident", "show", ID) == 0
     out = capsys.readouterr().out
-    assert "refused" in out
+    assert "r1  /v1/completions" in out
     assert "could not be read\n  guard state" in out
 
 

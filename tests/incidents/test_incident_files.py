@@ -39,7 +39,6 @@ def test_a_new_incident_is_private_and_open(files: IncidentFiles, tmp_path: Path
     folder = files.open(ID, FACTS)
     assert folder == tmp_path / "incidents" / ID
     files.write_contexts(ID, [request(1)])
-    files.append_timeline(ID, at_wall=1.0, kind="tripped", text="x")
     files.write_evidence(ID, "engine-log.txt", "line")
     for path in [folder, *folder.rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
@@ -87,17 +86,16 @@ def test_a_context_holds_no_secret_and_no_endless_text(files: IncidentFiles) -> 
     assert len(path) <= 2_100
 
 
-def test_a_torn_line_is_read_over_and_written_after(files: IncidentFiles, tmp_path: Path) -> None:
+def test_a_damaged_line_is_read_over_and_told(files: IncidentFiles, tmp_path: Path) -> None:
     files.open(ID, FACTS)
-    files.append_timeline(ID, at_wall=2.0, kind="refused", text="second")
-    timeline = tmp_path / "incidents" / ID / "timeline.jsonl"
-    with timeline.open("a") as file:
-        file.write('{"at_wall": 9, "ki')
-    files.append_timeline(ID, at_wall=1.0, kind="tripped", text="first", data={"value": 92})
+    files.write_contexts(ID, [request(1)])
+    with (tmp_path / "incidents" / ID / "contexts.jsonl").open("a") as file:
+        file.write('{"age_seconds": 9, "cli')
     found = files.read(ID)
     assert found is not None
-    assert [(e.kind, e.text) for e in found.timeline] == [("tripped", "first"), ("refused", "second")]
-    assert found.damage == ["timeline.jsonl: 1 damaged lines left out"]
+    assert found.contexts is not None
+    assert [one["request_id"] for one in found.contexts] == [request(1).request_id]
+    assert found.damage == ["contexts.jsonl: 1 damaged lines left out"]
 
 
 def test_a_damaged_incident_is_reported_and_can_still_be_resolved(files: IncidentFiles, tmp_path: Path) -> None:
@@ -202,16 +200,13 @@ def test_a_disk_that_refuses_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"incident file .*: File exists; free space or"):
         files.open(ID, FACTS)
     with pytest.raises(StateError, match="free space or correct its permissions"):
-        files.append_timeline(ID, at_wall=1, kind="x", text="y")
+        files.write_contexts(ID, [request(1)])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_sentence(files: IncidentFiles, tmp_path: Path) -> None:
     folder = files.open(ID, FACTS)
-    (folder / "timeline.jsonl").symlink_to("/dev/full")
     (folder / ".contexts.jsonl.new").symlink_to("/dev/full")
-    with pytest.raises(StateError, match="No space left on device; free space"):
-        files.append_timeline(ID, at_wall=1, kind="x", text="y")
     with pytest.raises(StateError, match="No space left on device; free space"):
         files.write_contexts(ID, [request(1)])
     assert not (folder / "contexts.jsonl").exists()

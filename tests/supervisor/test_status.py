@@ -20,7 +20,7 @@ from sre.settings.stack import EngineSettings
 from sre.signals.types import ProcessIdentity, ProcessState
 from sre.stack.status import ProcessReport, StackReport, stack_report_to_json
 from sre.wiring.preflight import port_problem
-from sre.wiring.status import StackStatus, ask_guard, phase_of, stack_status
+from sre.wiring.status import StackStatus, ask_guard, stack_status
 
 
 def process(name: str, role: str, state: ProcessState = ProcessState.READY, **changes: Any) -> ProcessReport:
@@ -111,7 +111,6 @@ def test_text_of_a_stack_in_trouble() -> None:
 
 def test_text_without_a_supervisor_names_what_still_runs() -> None:
     status = StackStatus(None, "supervisor x: is not running", None, "guard: not reachable", (("sim-0", 42),))
-    assert phase_of(status) == "running without a supervisor"
     text = shown(status)
     assert "not seen: supervisor x: is not running" in text
     assert "still running: sim-0 (pid 42)" in text
@@ -131,7 +130,6 @@ async def test_nothing_there_is_not_seen(short_dir: Path) -> None:
     assert status.stack is None
     assert status.guard is None
     assert status.exit_code is ExitCode.NO_ANSWER
-    assert phase_of(status) == "not running"
     assert shown(status).splitlines() == [
         f"not seen: supervisor {short_dir}/run/supervisor.sock: is not running; start it with sre up",
         "guard: does not run: breakers not seen",
