@@ -150,3 +150,32 @@ async def test_a_killed_sender_leaves_neither_nursery_nor_worker(wait_until_asyn
             os.kill(sender.pid, signal.SIGKILL)
             sender.wait(timeout=10)
         await wait_until_async(lambda: not any(psutil.pid_exists(pid) for pid in left), 10, what="all gone")
+
+
+WAIT = """
+import asyncio, os
+from sre.adapters.notifiers.births import Nursery
+async def main():
+    nursery = Nursery(os.environ)
+    await nursery.start()
+    print(flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_a_stopped_nursery_goes_with_its_killed_parent(wait_until_async: Until) -> None:
+    sender = subprocess.Popen([sys.executable, "-c", WAIT], cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220
+    try:
+        assert sender.stdout is not None
+        sender.stdout.readline()
+        (nursery,) = nurseries(sender.pid)
+        nursery.suspend()
+    finally:
+        sender.kill()
+        sender.communicate(timeout=10)
+    try:
+        await wait_until_async(lambda: not nursery.is_running(), 5, what="the kernel ended what reads no end of file")
+    finally:
+        if nursery.is_running():
+            nursery.kill()

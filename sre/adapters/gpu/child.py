@@ -7,9 +7,7 @@ of its stdin, and, should it be in a call just then, by the kernel's parent-deat
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import signal
 import sys
 import time
@@ -18,15 +16,15 @@ from pathlib import Path
 from sre.adapters.gpu.backend import Backend, BackendFailed, NotHere
 from sre.adapters.gpu.overlay import apply_overlay, hangs, load_overlay
 from sre.adapters.gpu.protocol import SOURCE_NONE, ChildOptions, decode_options, encode_gpus
+from sre.adapters.processes.parent import die_with
 from sre.adapters.processes.proc import boot_id, identity_of
 
-PR_SET_PDEATHSIG = 1
 HANG_POLL_SECONDS = 0.05
 
 
 def main(argv: list[str]) -> int:
     """Say hello, then answer reads until stdin ends."""
-    _die_with(int(argv[0]))
+    die_with(int(argv[0]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     options = decode_options(argv[1])
     try:
@@ -91,14 +89,6 @@ def _open(options: ChildOptions) -> tuple[Backend | None, str | None]:
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _die_with(parent: int) -> None:
-    """Be killed when ``parent`` (the thread that started us) ends; exit when it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(0)
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -187,6 +187,7 @@ class Nursery:
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
                     *NURSERY,
+                    str(os.getpid()),
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 """
-Forks delivery workers off a process that has Apprise loaded: ``python -m sre.adapters.notifiers.nursery``.
+Forks delivery workers off a process that has Apprise loaded: ``python -m sre.adapters.notifiers.nursery PARENT_PID``.
 
 A worker of its own costs a fifth of a second of a core, most of it for reading Apprise in. When a page goes to nine
 channels at once on a small machine, the ninth would wait a second for that alone. A fork takes milliseconds and is a
@@ -7,7 +7,8 @@ process like any other: it can hang and be killed without harm to the rest.
 
 Wire: stdin is a SOCK_SEQPACKET socket. First goes ``ready`` out. A packet with a descriptor asks for a worker that has
 that socket as stdin and stdout; its pid is the answer. A packet with a pid says that the parent has killed that worker
-and will not name it again. When the socket ends, the parent is gone, and so is this process.
+and will not name it again. When the socket ends, the parent is gone, and so is this process; the kernel
+ends it with its parent, should it be stopped just then.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import os
 import random
 import signal
 import socket
+import sys
 import time
 
 from sre.adapters.notifiers import worker
+from sre.adapters.processes.parent import die_with
 
 LOADED = (
     "apprise",
@@ -40,7 +43,8 @@ REAP_SECONDS = 0.2
 """So long a killed worker is waited for; one that takes longer is looked for again with the next order."""
 
 
-def main() -> None:
+def main(parent: int) -> None:
+    die_with(parent)
     control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)
     for name in LOADED:
@@ -88,4 +92,4 @@ def reap(dead: set[int]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))
