@@ -76,6 +76,7 @@ class RequestRecord:
         detail: First words of an error, printable, at most 200 characters; never prompt or answer text.
         connect_seconds: Spent on opening a connection before sending; 0 where one was open. The network's and the
             server's time, not the client's lateness.
+        sent_again: The kept connection that it was sent on was stale; ``sent_at`` is of the first time.
     """
 
     number: int
@@ -102,6 +103,7 @@ class RequestRecord:
     max_tokens: int | None = None
     detail: str = ""
     connect_seconds: float = 0.0
+    sent_again: bool = False
 
     @property
     def failed(self) -> bool:

@@ -14,7 +14,8 @@ import errno
 import socket
 import ssl
 import time
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import cast
 
 from yarl import URL
@@ -27,6 +28,8 @@ from sre.adapters.load.wire import Target
 
 ADDRESS_SECONDS = 30.0
 """A name's addresses are asked for again after this long."""
+STALE_SECONDS = 1.0
+"""A kept connection that goes within so long, and without a byte, was closed before the request reached the server."""
 CLIENTS_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 """Errors of connecting that say that this machine has no more to give."""
 _OURS = frozenset({"x-request-id", "content-length", "transfer-encoding", "connection"})
@@ -45,21 +48,35 @@ def header_problem(name: str, value: str) -> str | None:
 class Connection(asyncio.Protocol):
     """One connection, one request at a time."""
 
-    __slots__ = ("_connections", "_reader", "_receiver", "_transport", "idle_since", "is_open")
+    __slots__ = (
+        "_again", "_again_until", "_connections", "_reader", "_receiver", "_transport", "idle_since", "is_open",
+    )  # fmt: skip
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader()
         self._receiver: Receiver | None = None
+        self._again: Callable[[], None] | None = None
+        self._again_until = 0.0
         self.is_open = False
         self.idle_since = 0.0
 
-    def post(self, request: bytes, receiver: Receiver) -> None:
-        """Send; the connection is open and idle."""
+    def post(
+        self, request: bytes, receiver: Receiver, again: Callable[[], None] | None = None, again_seconds: float = 0.0
+    ) -> None:
+        """
+        Send; the connection is open and idle.
+
+        Args:
+            again: Called, and the receiver told nothing, if the connection goes before a byte of an answer came.
+            again_seconds: For so long.
+        """
         assert self._transport is not None
-        self._reader, self._receiver = ResponseReader(), receiver
-        receiver.sent(time.monotonic())
+        self._reader, self._receiver, self._again = ResponseReader(), receiver, again
+        at = time.monotonic()
+        self._again_until = at + again_seconds
+        receiver.sent(at)
         self._transport.write(request)
 
     def serves(self, receiver: Receiver) -> bool:
@@ -67,7 +84,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close it at once; nothing more is told."""
-        self._receiver, self.is_open = None, False
+        self._receiver, self._again, self.is_open = None, None, False
         if self._transport is not None:
             self._transport.abort()
 
@@ -83,6 +100,7 @@ class Connection(asyncio.Protocol):
         if receiver is None:
             self.abort()  # nobody asked
             return
+        self._again = None
         reader = self._reader
         try:
             headless = reader.status is None
@@ -116,7 +134,11 @@ class Connection(asyncio.Protocol):
         self._transport, self.is_open = None, False
         self._connections.lost(self)
         receiver, self._receiver = self._receiver, None
+        again, self._again = self._again, None
         if receiver is None:
+            return
+        if again is not None and at <= self._again_until:
+            again()
             return
         how = "closed by the server" if exc is None else str(exc) or type(exc).__name__
         try:
@@ -151,12 +173,19 @@ class Connections:
     """
     All connections to one target (an ``exchange.Client``). An idle one is used again, the latest first.
 
+    A server may close an idle connection while a request is on its way to it. No answer of the server's is lost then:
+    as any client does, the request is sent again, once, on a connection of its own; its latency counts on.
+
+    Args:
+        stale_seconds: See STALE_SECONDS. A server that goes later than this may have worked on it.
+
     Raises:
         ConfigError: As ``session.tls_context``.
         ValueError: Its URL is none.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, stale_seconds: float = STALE_SECONDS) -> None:
+        self._stale_seconds = stale_seconds
         url = URL(target.path_url)
         if url.raw_host is None or url.port is None:
             raise ValueError(f"{target.url}: no host")
@@ -183,12 +212,12 @@ class Connections:
         )  # fmt: skip
         connection = self._take_idle()
         if connection is not None:
-            connection.post(request, receiver)
-            return _Request(receiver, connection)
+            running = _Request(receiver, connection)
+            again = partial(self._send_again, running, request, receiver)
+            connection.post(request, receiver, again, self._stale_seconds)
+            return running
         opening = _Request(receiver)
-        task = opening.task = asyncio.get_running_loop().create_task(self._open(opening, request, receiver))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(opening, request, receiver)
         return opening
 
     async def close(self) -> None:
@@ -215,6 +244,11 @@ class Connections:
     def lost(self, connection: Connection) -> None:
         self._all.discard(connection)
 
+    def _send_again(self, running: _Request, request: bytes, receiver: Receiver) -> None:
+        running.connection = None
+        receiver.sent_again()
+        self._start(running, request, receiver)
+
     # ---- opening ---------------------------------------------------------------------------------------------------
 
     def _take_idle(self) -> Connection | None:
@@ -229,6 +263,11 @@ class Connections:
                     one.abort()
                 self._idle.clear()
         return None
+
+    def _start(self, opening: _Request, request: bytes, receiver: Receiver) -> None:
+        task = opening.task = asyncio.get_running_loop().create_task(self._open(opening, request, receiver))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _open(self, opening: _Request, request: bytes, receiver: Receiver) -> None:
         began = time.monotonic()

@@ -22,6 +22,9 @@ class Receiver(Protocol):
     def sent(self, at: float) -> None:
         """Its bytes are handed to the socket."""
 
+    def sent_again(self) -> None:
+        """The kept connection that it was sent on was stale. ``connected`` and ``sent`` come once more."""
+
     def head(self, status: int, headers: Mapping[str, str], at: float) -> None:
         """Status line and headers are there; names in lower case."""
 
@@ -52,7 +55,7 @@ class Running(Protocol):
 
 
 class Client(Protocol):
-    """Sends at once, whatever else is under way: no queue, no limit, no retry, no redirect, no deadline."""
+    """Sends at once, whatever else is under way: no queue, no limit, no redirect, no deadline, no second try."""
 
     def post(self, request_id: str, headers: Headers, body: bytes, receiver: Receiver) -> Running:
         """

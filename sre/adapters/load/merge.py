@@ -112,7 +112,7 @@ class Merge:
             ),
             aborted=aborted,
             wall_started_at=wall_started_at,
-            notes=(*notes, *self._wordless(), *self._short(), *self._cached()),
+            notes=(*notes, *self._wordless(), *self._short(), *self._cached(), *self._again()),
         )
 
     def _wordless(self) -> list[str]:
@@ -152,4 +152,13 @@ class Merge:
         return [
             f"{cached / asked:.0%} of the prompts' tokens came from the server's cache, though every prompt begins "
             "differently: TTFT has little of the work of a prompt in it"
+        ]
+
+    def _again(self) -> list[str]:
+        count = sum(record.sent_again for record in self._records)
+        if not count:
+            return []
+        return [
+            f"{count} of {len(self._records)} requests were sent again: the server had closed the kept connection that "
+            "they went out on; their latency counts from the first time"
         ]

@@ -44,10 +44,15 @@ class Flight:
         self._landed = False
 
     def connected(self, seconds: float) -> None:
-        self.record.connect_seconds = seconds
+        if self.record.sent_at is None:
+            self.record.connect_seconds = seconds
 
     def sent(self, at: float) -> None:
-        self.record.sent_at = at
+        if self.record.sent_at is None:  # what comes after the first time is no lateness of ours
+            self.record.sent_at = at
+
+    def sent_again(self) -> None:
+        self.record.sent_again = True
 
     def head(self, status: int, headers: Mapping[str, str], at: float) -> None:
         self.record.head_at, self.record.status, self._headers = at, status, headers

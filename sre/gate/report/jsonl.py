@@ -19,7 +19,7 @@ from sre.gate.stages import StageLoad, StagePlan
 from sre.printable import one_line
 
 SCHEMA = "sre/gate-requests"
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 VERSION = f"{MAJOR}.{MINOR}"
 
 STAMPS = (
@@ -29,7 +29,7 @@ STAMPS = (
 DURATIONS = ("max_gap_seconds", "gap_seconds_sum")
 PLAIN = (
     "chunks", "status", "finish_reason", "prompt_tokens", "output_tokens", "cached_tokens", "asked_prompt_tokens",
-    "max_tokens",
+    "max_tokens", "sent_again",
 )  # fmt: skip
 LONGEST_DETAIL = 200
 

@@ -180,6 +180,41 @@ async def test_a_connection_that_the_server_closed_is_not_used_and_unasked_bytes
             await client.close()
 
 
+@pytest.mark.parametrize(
+    ("fresh_too", "stale_seconds", "cause"),
+    [(False, 10.0, Cause.OK), (False, 0.0, Cause.TRANSPORT), (True, 10.0, Cause.TRANSPORT)],
+)
+async def test_a_request_on_a_connection_that_was_stale_is_sent_again_once(
+    fresh_too: bool, stale_seconds: float, cause: Cause
+) -> None:
+    """Closed without a byte on a kept connection; what a fresh one does, or a late end, is the server's own failure."""
+    first: set[int] = set()
+
+    async def once_only(exchange: Exchange) -> None:
+        port = exchange.served.client_port
+        if port in first or (fresh_too and first):
+            await asyncio.sleep(0.02)
+            exchange.cut()
+        first.add(port)
+        await good(exchange)
+
+    async with SseStub({"once": once_only}) as stub:
+        target = Target(stub.url, "completions", "stub")
+        client = Connections(target, stale_seconds)
+        records = await send(client, target, plan(scripted("once"), rate=5, seconds=0.4))
+        await client.close()
+        asked = [one.number for one in stub.served]
+    before, after = records
+    assert (before.cause, before.sent_again) == (Cause.OK, False)
+    assert (after.cause, after.sent_again) == (cause, stale_seconds > 0)
+    assert asked == [0, 1, 1][: 2 + after.sent_again]
+    assert after.lag_seconds is not None
+    assert after.lag_seconds < 0.02, "the server's closing is no lateness of the client"
+    assert after.connect_seconds == 0
+    if cause is Cause.OK:
+        assert after.ttft_seconds > 0.02
+
+
 async def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
 

@@ -30,7 +30,7 @@ def test_every_line_is_one_object() -> None:
     header = json.loads(LINES[0])
     assert (header["schema"], header["schema_version"], header["plan"]["name"]) == (
         "sre/gate-requests",
-        "1.0",
+        "1.1",
         "100qps",
     )
 
@@ -77,7 +77,7 @@ def test_last_line_that_is_whole_but_wrong_is_an_error() -> None:
         (["\n", "  \n"], "r.jsonl: the file is empty"),
         (LINES[1:], "r.jsonl: it names no schema, not 'sre/gate-requests'"),
         ([LINES[0][:30]], "r.jsonl: line 1, column"),
-        ([LINES[0].replace('"1.0"', '"3.1"')], "r.jsonl: schema version 3.1 is of a newer release"),
+        ([LINES[0].replace('"1.1"', '"3.1"')], "r.jsonl: schema version 3.1 is of a newer release"),
         ([LINES[0].replace('"rate_rps"', '"rate"')], "r.jsonl: line 1: plan.rate_rps: is missing"),
         ([LINES[0], LINES[1].replace('"ok"', '"fine"'), LINES[2]], "r.jsonl: line 2: cause: 'fine' is none of ok"),
         ([LINES[0], "[]\n", LINES[2]], "r.jsonl: line 2: not an object"),
