@@ -137,5 +137,5 @@ def run(argv: list[str]) -> int:
 
 
 def main() -> None:
-    """Entry point of the ``sre`` script."""
+    """Run the command line, and end the process with its exit code."""
     sys.exit(run(sys.argv[1:]))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
 import pytest
 
 from sre.cli.main import COMMANDS
+from sre.errors import ExitCode
 from tests.cli.conftest import Ran, RunSre
 
 HEAVY = (
@@ -112,3 +115,23 @@ def test_a_reader_that_went_away_is_no_traceback() -> None:
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
         assert process.wait(30) in (0, 1)
+
+
+@pytest.mark.parametrize("entry", ["main", "vllm_analyzer", "vllm_config"])
+def test_ctrl_c_while_modules_are_read_in_is_one_line(entry: str, tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n1 / 0\n")
+    done = subprocess.run(
+        [sys.executable, "-c", f"from sre.__main__ import {entry}; {entry}()"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.ABORTED, "", "sre: aborted\n")
+
+
+def test_the_entry_points_are_those_that_catch_it() -> None:
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    assert set(scripts.values()) == {f"sre.__main__:{entry}" for entry in ("main", "vllm_analyzer", "vllm_config")}
