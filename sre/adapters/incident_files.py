@@ -54,11 +54,16 @@ class IncidentFiles:
         Make the folder of a new incident; one that is there already stays as it is. Old ones go beyond the limits.
 
         Args:
-            facts: What tripped and what was seen; anything JSON can hold. ``opened_wall``, ``scope``, ``reason`` and
-                ``severity`` are shown in lists.
+            facts: What tripped and what was seen; anything JSON can hold. Secrets in texts are taken out.
+                ``opened_wall``, ``scope``, ``reason`` and ``severity`` are shown in lists.
         """
         folder = self._folder(incident_id)
-        document = {"opened_wall": opened_wall(incident_id), "resolved_wall": None, **facts, "id": incident_id}
+        document = {
+            "opened_wall": opened_wall(incident_id),
+            "resolved_wall": None,
+            **self._clean(facts),
+            "id": incident_id,
+        }
         with self._explained(folder):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -107,7 +112,20 @@ class IncidentFiles:
             except ValueError:
                 document = {}  # damaged: the end is recorded all the same
             if document.get("resolved_wall") is None:
-                _write(file, _pretty({"id": incident_id, **document, **(facts or {}), "resolved_wall": at_wall}))
+                said = self._clean(facts or {})
+                _write(file, _pretty({"id": incident_id, **document, **said, "resolved_wall": at_wall}))
+
+    def _clean(self, facts: Mapping[str, object]) -> dict[str, object]:
+        """Return ``facts`` without secrets: a provider's answer or an alert's annotation may quote one."""
+
+        def clean(value: object) -> object:
+            if isinstance(value, str):
+                return self._redact(value)
+            if isinstance(value, Mapping):
+                return {key: clean(one) for key, one in value.items()}
+            return [clean(one) for one in value] if isinstance(value, list | tuple) else value
+
+        return {key: clean(value) for key, value in facts.items()}
 
     # Reading
 

@@ -33,13 +33,16 @@ def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> st
         environ: The environment to look in.
 
     Raises:
-        ConfigError: Not set, not readable, empty or too large. The message holds the reference, never the value.
+        ConfigError: Not set, not readable, no text, empty or too large. The message holds the reference, never the
+            value.
     """
     kind, _, rest = reference.partition(":")
     if kind == "env":
         value = environ.get(rest, "").rstrip("\r\n")  # manifests often carry one along
         if not value:
             raise ConfigError([f"{where}: environment variable {rest} is not set; export it before running sre"])
+        if any("\udc80" <= one <= "\udcff" for one in value):  # bytes that are no text, as Python reads them
+            raise ConfigError([f"{where}: environment variable {rest}: not UTF-8 text; export one that is"])
         return value
     if kind != "file":
         raise ConfigError([f"{where}: a secret is never written here; write env:NAME or file:/path"])

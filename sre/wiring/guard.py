@@ -37,13 +37,12 @@ from sre.control.desk import Desk
 from sre.control.guard import Guard
 from sre.control.notify_proof import Canaries
 from sre.control.observe import EngineConfig, Observer
-from sre.errors import ConfigError, Refused, StateError
+from sre.errors import Refused, StateError
 from sre.metrics import own
 from sre.metrics.types import Metric
 from sre.notify.escalation import told_of_acknowledgement
 from sre.notify.policy import RANKS
 from sre.notify.renderer import Renderer
-from sre.redaction import redact
 from sre.servers.exporter import Metrics, serve_metrics
 from sre.servers.exporter_gpu import answering
 from sre.servers.guard_api import guard_app, serve_unix
@@ -55,7 +54,7 @@ from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView, until_opens
-from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, serves_webhook, webhook_secrets
+from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, redaction_of, serves_webhook
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
@@ -85,16 +84,6 @@ def endpoints(stack: StackSettings, environ: Mapping[str, str]) -> dict[str, Eng
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def known_secrets(stack: StackSettings, root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Every secret that the configuration refers to and that can be resolved: never to be written anywhere."""
-    references = [e.api_key for e in stack.engines if e.api_key] + [c.url for c in root.notify.channels]
-    found = [*webhook_secrets(root.webhook, environ)]
-    for reference in references:
-        with contextlib.suppress(ConfigError):
-            found.append(resolve_secret(reference, "secret", environ))
-    return tuple(found)
 
 
 class ProcessEvidence:
@@ -303,7 +292,7 @@ async def _build(
         outbox, root.notify, clock, sender, rng=random.Random(), render=render,
         count_failure=functools.partial(metrics.failed, "outbox"),
     )  # fmt: skip
-    hide = functools.partial(redact, secrets=known_secrets(resolved, root, environ))
+    hide = redaction_of(root, environ)
     guard = Guard(
         observer=Observer(engine_configs(root), gateway, telemetry, supervisor, gpu, clock),
         gateway=gateway,

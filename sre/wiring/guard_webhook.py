@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import signal
@@ -38,7 +39,7 @@ from sre.notify.alert_routes import Routes
 from sre.notify.escalation import told_of_acknowledgement
 from sre.notify.links import AckAddress, Links
 from sre.notify.renderer import Renderer
-from sre.redaction import Redact
+from sre.redaction import Redact, redact
 from sre.servers.alert_webhook import PATH, AlertWebhook, Limits
 from sre.servers.alert_webhook_credentials import Credentials, Keyring
 from sre.servers.alert_webhook_tls import Certificate
@@ -112,6 +113,21 @@ def webhook_secrets(settings: WebhookSettings, environ: Mapping[str, str]) -> tu
             with contextlib.suppress(ConfigError):
                 found.append(resolve_secret(reference, "secret", environ).strip())
     return tuple(found)
+
+
+def known_secrets(root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Every secret that the configuration refers to and that can be resolved: never to be written anywhere."""
+    references = [e.api_key for e in root.stack.engines if e.api_key] + [c.url for c in root.notify.channels]
+    found = [*webhook_secrets(root.webhook, environ)]
+    for reference in references:
+        with contextlib.suppress(ConfigError):
+            found.append(resolve_secret(reference, "secret", environ))
+    return tuple(found)
+
+
+def redaction_of(root: Root, environ: Mapping[str, str]) -> Redact:
+    """Return what takes secrets out of whatever is written into incident folders."""
+    return functools.partial(redact, secrets=known_secrets(root, environ))
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +333,7 @@ async def serve_webhook(
                 clock,
                 Metrics(),
                 incidents=paths.incidents,
-                redact=lambda text: text,
+                redact=redaction_of(root, environ),
                 canaries=Canaries(clock),
                 wake_delivery=delivery.wake,
                 send_unstored=delivery.send_unstored,

@@ -111,6 +111,17 @@ def test_a_damaged_incident_is_reported_and_can_still_be_resolved(files: Inciden
     assert found.resolved
 
 
+def test_what_is_said_of_an_incident_is_redacted(tmp_path: Path) -> None:
+    files = IncidentFiles(tmp_path, redact=lambda text: redact(text, ["hunter22"]))
+    folder = files.open(ID, {"reason": "hang", "seen": ["401 for hunter22", 7], "more": {"why": "hunter22"}})
+    files.resolve(ID, at_wall=5.0, facts={"end": "not hunter22 any more"})
+    text = (folder / "incident.json").read_text()
+    assert "hunter22" not in text
+    document = json.loads(text)
+    assert (document["reason"], document["seen"]) == ("hang", ["401 for <hidden>", 7])
+    assert (document["end"], document["resolved_wall"]) == ("not <hidden> any more", 5.0)
+
+
 def test_evidence_is_redacted_cut_at_its_beginning_and_bounded(tmp_path: Path) -> None:
     files = IncidentFiles(tmp_path, redact=lambda text: redact(text, ["hunter22"]))
     files.open(ID, FACTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def test_unset_variable_is_named_with_the_setting(environ: dict[str, str]) -> No
     assert str(caught.value) == (
         "notify.channels[0].url: environment variable MAIL is not set; export it before running sre"
     )
+
+
+def test_a_variable_that_is_no_text_is_refused_as_a_file_would_be() -> None:
+    """Python reads such bytes as surrogates, which nobody could send or compare."""
+    with pytest.raises(ConfigError) as caught:
+        resolve_secret("env:T", "webhook.token", {"T": os.fsdecode(b"tok\xffen")})
+    assert str(caught.value) == "webhook.token: environment variable T: not UTF-8 text; export one that is"
+    assert resolve_secret("env:T", "webhook.token", {"T": "t\u00f6k\u4e2d"}) == "t\u00f6k\u4e2d"
 
 
 def test_file_reference_drops_only_line_ends(tmp_path: Path) -> None:

@@ -254,8 +254,15 @@ def test_by_itself_it_takes_in_tells_and_stops_when_asked(folder: Path) -> None:
     (folder / "w").mkdir()
     with guard_process(folder / "w", unused_port) as alone:
         alone.start("webhook", "serve")
-        assert alone.post(document(one("Alone", node="n1", starts=time.time()))).status_code == 200
+        leaky = {"summary": f"refused with {TOKEN}."}
+        assert alone.post(document(one("Alone", node="n1", starts=time.time(), annotations=leaky))).status_code == 200
         alone.until("the mail", lambda: alone.mails("OPEN"))
+
+        def written() -> str:
+            return "".join(file.read_text() for file in alone.paths.incidents.rglob("*") if file.is_file())
+
+        alone.until("the folder", lambda: "refused with <hidden>." in written())
+        assert TOKEN not in written()
         second = alone.sre("guard", "run")
         assert second.returncode == 3, second.stderr
         assert "sre webhook serve (pid" in second.stderr
