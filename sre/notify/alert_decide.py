@@ -41,8 +41,14 @@ TRIP_ACTION = "alert_trip"
 
 SEEN_REFRESH_SECONDS = 60.0
 """A known alert that is heard of again is written only so often."""
-REORDERED_SECONDS = 120.0
-"""A firing that comes so soon after its own end was overtaken by it; later, it fires again or has never ended."""
+REORDERED_SECONDS = 45.0
+"""
+A firing that comes so soon after its own end was overtaken by it; later, it fires again or has never ended.
+
+Less than the shortest group_interval of the generated routes: what Alertmanager itself ended too early (Prometheus was
+silent for a while) it tells again with the same start one group_interval after that end, and then not before
+repeat_interval. Longer than a post may be on its way, with the sender's own repetitions.
+"""
 SAME_FIRING_SECONDS = 300
 """A start that moves by no more is the same firing; a later one is another, and the end of the first was not heard."""
 WHOLE_SECOND_NS = NANOSECONDS

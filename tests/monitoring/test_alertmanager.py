@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 import yaml
 
 from sre.monitoring.alertmanager import GROUP_BY, INHIBITIONS, Inhibition, Matcher, configuration, render
+from sre.monitoring.alerts_toolkit import CANARY
 from sre.monitoring.catalogue_rules import all_alerts
 from sre.monitoring.model import Alert, Severity
 from sre.monitoring.render import alert_labels
+from sre.notify.alert_decide import REORDERED_SECONDS
 from sre.settings.monitoring import MonitoringSettings
 from tests.conftest import require_binary
 
@@ -162,6 +165,21 @@ def test_receivers_are_our_webhook_with_its_token_and_no_limit() -> None:
         assert webhook["send_resolved"] is True
         assert webhook["max_alerts"] == 1000, "all that fits into the webhook's max_body_bytes"
     assert document["route"]["group_by"] == list(GROUP_BY)
+
+
+def test_a_firing_told_again_after_a_false_end_is_not_taken_for_one_that_was_overtaken() -> None:
+    """A group is told again one group_interval after an end; the canary, which ends once, apart."""
+
+    def intervals(route: dict[str, Any], inherited: str) -> Iterator[str]:
+        own = route.get("group_interval", inherited)
+        if str(Matcher("alertname", "=", CANARY)) not in route.get("matchers", []):
+            yield own
+        for inner in route.get("routes", []):
+            yield from intervals(inner, own)
+
+    found = set(intervals(configuration(SETTINGS)["route"], ""))
+    assert found == {"1m", "5m"}
+    assert all(re.fullmatch(r"\d+m", text) and int(text[:-1]) * 60 > REORDERED_SECONDS for text in found)
 
 
 def test_the_file_is_the_same_each_time_and_says_why() -> None:
