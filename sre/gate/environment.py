@@ -8,13 +8,10 @@ from sre.gate.fingerprint import Fingerprint, build
 from sre.gate.plan import Trace, rates, stage_name
 from sre.gate.report.document import shown_header
 from sre.gate.result import Smoke
-from sre.settings.gate import GateSettings
+from sre.settings.gate import OF_CLASS, SUBJECT, GateSettings
 
 METHOD = "1"
 """Of measuring. Raised when the tool's numbers are no longer comparable with those it gave before."""
-
-SUBJECT = frozenset({"server", "server_version", "engine_version"})
-"""What is under test: it may differ."""
 
 
 def fingerprint(
@@ -50,7 +47,7 @@ def fingerprint(
         headers = ", ".join(sorted(f"{name}: {shown_header(name, value)}" for name, value in kind.headers.items()))
         fields.append(
             (
-                f"mix.{kind.name}",
+                f"{OF_CLASS}{kind.name}",
                 f"{kind.share:g} of arrivals, prompt {kind.prompt_tokens}, {length} {kind.max_tokens} tokens"
                 + (f", headers {headers}" if headers else ""),
             )

@@ -144,6 +144,19 @@ class ObjectiveSettings(Settings):
     """At least."""
 
 
+SUBJECT = frozenset({"server", "server_version", "engine_version"})
+"""What is under test: it may differ."""
+CONDITIONS = (
+    "method", "model", "api", "streaming", "prompt_sizing", "seed", "warm_up", "request_timeout_seconds", "stages",
+    "stage_seconds", "arrivals", "trace", "answer_length", "max_model_len", "engines", "engine.block_size",
+    "engine.cache_dtype", "engine.enable_prefix_caching", "engine.gpu_memory_utilization", "gpus", "client_cpu",
+    "client_cores", "client_host", "tool", "prompt_tokens", "strategy", "backend", "max_concurrency",
+)  # fmt: skip
+"""What must be equal, by name; the last five are told by imported files. Each class of the mix adds one of its own."""
+OF_CLASS = "mix."
+"""Begins the condition of a class: ``mix.short``."""
+
+
 Metric = Literal[
     "ttft_p99_seconds", "ttft_p95_seconds", "ttft_p50_seconds", "e2e_p99_seconds", "e2e_p95_seconds", "e2e_p50_seconds",
     "tpot_p99_seconds", "tpot_p50_seconds", "failed_ratio", "throughput_rps", "output_tokens_per_second",

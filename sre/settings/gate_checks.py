@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from sre.settings.document import Location
-from sre.settings.gate import GateSettings
+from sre.settings.explain import nearest
+from sre.settings.gate import CONDITIONS, OF_CLASS, SUBJECT, GateSettings
 
 
 def errors(gate: GateSettings) -> Iterator[tuple[Location, str]]:
@@ -29,6 +30,9 @@ def errors(gate: GateSettings) -> Iterator[tuple[Location, str]]:
     for index, cell in enumerate(gate.baseline.cells):
         if cell.request_class is not None and cell.request_class not in classes:
             yield ("baseline", "cells", index, "request_class"), _no_class(cell.request_class, classes)
+    for index, name in enumerate(gate.baseline.may_differ):
+        if problem := _condition_problem(name):
+            yield ("baseline", "may_differ", index), problem
 
 
 def url_problem(url: str) -> str | None:
@@ -44,6 +48,17 @@ def url_problem(url: str) -> str | None:
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or parts.query or parts.fragment:
         return f"is not a base URL; {remedy}"
     return None
+
+
+def _condition_problem(name: str) -> str:
+    if name in SUBJECT:
+        return f"{name} is what is tested, so it may always differ; leave it out"
+    # A class that is no longer in the mix is a condition, too: of the baseline.
+    if name in CONDITIONS or (name.startswith(OF_CLASS) and name != OF_CLASS):
+        return ""
+    near = nearest(name, CONDITIONS)
+    hint = f"did you mean {near}?" if near else f"conditions: {', '.join(CONDITIONS)}, {OF_CLASS}CLASS"
+    return f'no condition "{name}"; {hint}'
 
 
 def _no_class(name: str, classes: set[str]) -> str:

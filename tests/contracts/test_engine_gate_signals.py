@@ -10,6 +10,7 @@ from sre.adapters.clock import SystemClock
 from sre.adapters.gate_signals import GateSignals
 from sre.adapters.host_counters import HostCountersReader
 from sre.gate.stages import Resource
+from sre.settings.gate import CONDITIONS, SUBJECT
 from tests.support.engines import EngineProcess
 
 pytestmark = pytest.mark.integration
@@ -57,3 +58,4 @@ async def test_an_engine_tells_what_it_is(engine: EngineProcess) -> None:
     assert "engine.num_gpu_blocks" not in described
     assert int(described["client_cores"]) >= 1
     assert len(described["client_host"]) == 12
+    assert set(described) <= {*CONDITIONS, *SUBJECT}
