@@ -76,6 +76,8 @@ class AlertDuties:
         """Monotonic time of the last heartbeat as far as known."""
         self._silent = False
         self._trips_wait = True
+        self._carried: dict[int, tuple[TripRefusal | None, str]] = {}
+        """By number: trips whose outcome is known here and not on disk."""
         self._files_wait = True
         self._folders_logged: float | None = None
         self._looked = self._caught_up = self._probed = clock.monotonic()
@@ -257,9 +259,23 @@ class AlertDuties:
         await self._decide(wanted, lambda later: later.set_aside(damaged))
 
     async def _trip_one(self, pending: PendingTrip) -> bool:
-        """Return whether it is settled."""
-        trip, detail = pending.trip, ""
+        """Return whether it is settled. It is carried out once, however often it takes to write that down."""
         alert = alert_of(pending)
+        carried = self._carried.get(pending.number)
+        if carried is None:
+            carried = await self._carry_out(pending, alert)
+            if carried is None:
+                return False
+            self._carried[pending.number] = carried
+        refusal, detail = carried
+        wanted = self._intake.wanted((alert,), self._hands.now())
+        await self._decide(wanted, lambda later: later.settle(pending, refusal, detail))
+        del self._carried[pending.number]
+        return True
+
+    async def _carry_out(self, pending: PendingTrip, alert: Alert) -> tuple[TripRefusal | None, str] | None:
+        """Return why it was not carried out, None if it was, and details; or None where that cannot be said yet."""
+        trip, detail = pending.trip, ""
         # Its end may have come since, or while nobody looked. Ends are written by this process only, and until the
         # guard is asked nothing waits: what ends later ends after the trip began.
         episode = await self._writer.ask(lambda book: book.episode(alert.key))
@@ -276,10 +292,8 @@ class AlertDuties:
                 detail = str(error)  # it is written down; the guard's next tick makes it true
             except StateError as error:
                 log.warning("alerts: no trip of %s yet: %s", trip.target, error)
-                return False
-        wanted = self._intake.wanted((alert,), self._hands.now())
-        await self._decide(wanted, lambda later: later.settle(pending, refusal, detail))
-        return True
+                return None
+        return refusal, detail
 
     # ---- firings -----------------------------------------------------------------------------------------------------
 

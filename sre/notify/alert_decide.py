@@ -253,8 +253,10 @@ class Decision(Limited):
         if done and mine is not None:
             self._join_guard(mine, alert, episode, plan)
             return
-        why = refusal.value if refusal is not None else "no incident"
-        did = f"nothing: no trip of {pending.trip.target} ({why})"
+        if refusal is None:
+            did = f"the trip of {pending.trip.target} was carried out; no incident of it is open now"
+        else:
+            did = f"nothing: no trip of {pending.trip.target} ({refusal.value})"
         if plan.incident or plan.notify:
             self._open_or_join(alert, episode, plan, 0, did)
 

@@ -55,6 +55,10 @@ SENTENCES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"nothing: the alert has no action"), "无：该告警没有自动动作"),
     (re.compile(r"nothing: no trip of (?P<target>\S+) \((?P<why>.+)\)"), "无：未熔断 {target}（{why}）"),
     (
+        re.compile(r"the trip of (?P<target>\S+) was carried out; no incident of it is open now"),
+        "{target} 已熔断；该熔断的事件现已不在进行中",
+    ),
+    (
         re.compile(r"nothing: the trip that was to be done cannot be read \((?P<why>.+)\)"),
         "无：待执行的熔断记录无法读取（{why}）",
     ),

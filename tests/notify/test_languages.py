@@ -177,6 +177,7 @@ def alert_messages_of_ours() -> dict[str, Message]:
     early = alert_message(
         "escalate", INCIDENT, ALERT, wall=NOW - 90_000, max_age_seconds=60, done="nothing: the alert has no action"
     )
+    carried_out = "the trip of e1 was carried out; no incident of it is open now"
     once = {
         "limit": (
             "its limit of 3 per hour is reached; further alerts are told together, within the hour",
@@ -212,6 +213,7 @@ def alert_messages_of_ours() -> dict[str, Message]:
     return {
         "late": late,
         "early": early,
+        "tripped": alert_message("open", INCIDENT, ALERT, wall=NOW, max_age_seconds=1e9, done=carried_out),
         "ended": ended_message(INCIDENT, NOW),
         "forgotten": ended_message(INCIDENT, NOW, "not heard of for 48 h; taken for over, unproven"),
         "silent": silent_message(INCIDENT, NOW, 301.0, 300.0, guarded=True),

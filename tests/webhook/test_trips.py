@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from sre.actions import facts
 from sre.breaker.state import Pause
 from sre.errors import StateError
 from sre.notify.alert_decide import Decision
 from sre.notify.alert_draft import Moment
 from sre.notify.alert_records import Changes, Known, Verdict
-from tests.guard.world import ENGINE
+from tests.guard.world import ENGINE, POOL
 from tests.webhook.beside_guard import Scene, hung, reasons, rejected
 from tests.webhook.scenes import payload
 
@@ -101,6 +102,36 @@ async def test_a_trip_that_waits_outlives_a_disk_that_refuses_once(scene: Scene)
     assert scene.world.applied.pools[0].reject_percent == 0
     await scene.intake.turn()
     assert scene.world.applied.pools[0].reject_percent == 100
+
+
+async def test_a_trip_that_cannot_be_settled_is_carried_out_once(scene: Scene) -> None:
+    """Else it would trip again when the breaker has closed, until its evidence is too old."""
+    book, world = scene.intake.writer.book, scene.world
+    assert book is not None
+    assert await scene.take(hung(scene)) == [Verdict.TRIPPING]
+
+    class Unsettling:
+        """A book that takes no end of a trip."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "change":
+                raise StateError("guard state guard.db: the disk is full")
+            return getattr(book, name)
+
+    scene.intake.writer.book = Unsettling()  # type: ignore[assignment]
+    await scene.intake.turn()
+    assert rejected(scene) == 100
+    await world.until(lambda: not world.guard.state.incidents)  # type: ignore[union-attr]
+    await scene.intake.turn()
+    assert rejected(scene) == 0
+    scene.intake.writer.book = book
+    await scene.intake.turn()
+    assert rejected(scene) == 0
+    # It fires on after all that: a person is told, and of the trip as it was.
+    assert [event for event, _ in scene.told()] == ["open", "resolve", "open"]
+    assert world.store is not None
+    done = dict(world.store.outbox()[-1].message.facts)[facts.DONE]
+    assert done == f"the trip of {POOL} was carried out; no incident of it is open now"
 
 
 async def test_an_alert_that_ended_before_its_trip_trips_nothing(scene: Scene) -> None:
