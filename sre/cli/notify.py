@@ -135,7 +135,8 @@ def list_messages(app: App, everything: bool, digest: str | None, incident: str 
     List unsent messages. Exit 3 if one is dead: given up, nobody was told.
 
     A message that waits for its channel's limit, for the end of quiet hours or for a digest says so. Before the guard
-    first ran there are none: exit 0, and that is said. Exit 3, too, if there is no such digest or incident.
+    first ran there are none: exit 0, and that is said. Exit 3, too, if there is no such digest or incident; exit 1 if a
+    guard runs and its state is not there.
     """
     from sre.actions.records import OutboxState
     from sre.incidents.report import notification_json
@@ -445,10 +446,22 @@ def _standing(row: OutboxRow) -> str:
 
 
 def has_state(app: App) -> bool:
-    """Whether the guard of this stack ever ran. Raises StateError where its state was lost."""
+    """Whether the guard of this stack ever ran. Raises StateError where its state was lost, or taken from under it."""
     from sre.adapters.store import StoreReader
+    from sre.errors import StateError
 
-    return StoreReader.is_there(app.paths().guard_db)
+    paths = app.paths()
+    if StoreReader.is_there(paths.guard_db):
+        return True
+    from sre.wiring.guard_seen import guard_seen
+
+    guard = guard_seen(paths)
+    if guard is not None:
+        raise StateError(
+            f"guard state {paths.guard_db}: not there, though a guard runs for it ({guard}): it was moved or deleted,"
+            " or cannot be made, or the guard is just starting; put it back, and see the guard's log"
+        )
+    return False
 
 
 def no_state(app: App) -> str:
