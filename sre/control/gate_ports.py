@@ -7,10 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from sre.gate.result import Smoke
-from sre.gate.stages import Calibration, LiveCounts, StageLoad, StagePlan, StageSignals
-
-Watch = Callable[[LiveCounts], str | None]
-"""Called about four times a second while a stage runs; a reason gives the stage up. Feeds the progress line, too."""
+from sre.gate.stages import Calibration, StageLoad, StagePlan, StageSignals, Watch
 
 
 class LoadGenerator(Protocol):

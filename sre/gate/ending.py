@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from sre.gate.answer import Answer
 from sre.gate.records import Cause, Outcome
 from sre.printable import one_line
+from sre.signals.types import QUEUE_FULL
 
 MOST_DETAIL = 200
 """Characters."""
-QUEUE_FULL = "on a different instance"
-"""Part of vLLM's message when its queue is full; the gateway's outcome filter goes by the same words."""
 
 _NEUTRAL = frozenset(
     {

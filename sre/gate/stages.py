@@ -7,7 +7,7 @@ A *run* is one pass over all stages of the staircase; the run, not the request, 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sre.gate.records import RequestRecord
@@ -112,6 +112,10 @@ class LiveCounts:
     ttft_p99_seconds: float | None = None
     e2e_p99_seconds: float | None = None
     lag_p99_seconds: float | None = None
+
+
+Watch = Callable[[LiveCounts], str | None]
+"""Called about four times a second while a stage runs; a reason gives the stage up. Feeds the progress line, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Literal
 from sre.actions.types import Message
 from sre.notify.envelope import message_to_json
 from sre.notify.gsm7 import SINGLE_SMS, UCS2_SMS, to_gsm7, to_ucs2
-from sre.notify.languages import Language
 from sre.notify.links import NOWHERE, Links
 from sre.notify.mail import html_form
 from sre.notify.templates import Template, values_of
 from sre.notify.view import View, cut, view, without_secrets
+from sre.settings.notify import Language
 
 ChannelKind = Literal["email", "sms", "webhook", "chat", "pagerduty"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sre.actions import facts
 from sre.actions.types import Message
 from sre.notify.gsm7 import to_gsm7, to_ucs2
-from sre.notify.languages import Language
 from sre.notify.links import NOWHERE
 from sre.notify.templates import Template, values_of
 from sre.notify.view import view
+from sre.settings.notify import Language
 
 HANG = Message(
     incident_id="inc-20270115-080000-0001",

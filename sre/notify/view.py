@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from sre.actions import facts
 from sre.actions.types import Message
-from sre.notify.languages import WORDS, Language, Words, said
+from sre.notify.languages import WORDS, Words, said
 from sre.notify.links import Links
 from sre.redaction import redact
+from sre.settings.notify import Language
 
 LONGEST_VALUE = 1_000
 """Characters of one value; an alert's annotation may be a whole page."""

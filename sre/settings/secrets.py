@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sre.errors import ConfigError
+from sre.redaction import HIDDEN
 from sre.settings.base import SECRET_REFERENCE
 
-HIDDEN = "<hidden>"
 MAX_SECRET_BYTES = 64 * 1024
 
 _SECRET_NAME = re.compile(

@@ -85,6 +85,11 @@ class OutcomeCounts:
     client_aborts: int = 0
 
 
+QUEUE_FULL = "on a different instance"
+"""Part of the 503 with which vLLM refuses when its queue is full; that is backpressure, not a fault. The gateway's
+outcome filter goes by the same words."""
+
+
 class CanaryVerdict(enum.Enum):
     SUCCESS = "success"
     FAILURE = "failure"  # 5xx, transport, deadline, invalid finish_reason

@@ -16,7 +16,16 @@ from sre.gate.percentiles import nearest_rank
 from sre.gate.records import Cause, Outcome, RequestRecord
 from sre.gate.result import Smoke
 from sre.gate.schedule import schedule
-from sre.gate.stages import Calibration, ClientCost, InFlightSample, LiveCounts, StageLoad, StagePlan, StageSignals
+from sre.gate.stages import (
+    Calibration,
+    ClientCost,
+    InFlightSample,
+    LiveCounts,
+    StageLoad,
+    StagePlan,
+    StageSignals,
+    Watch,
+)
 from sre.testing.clock import ManualClock
 
 LOOK_SECONDS = 0.5
@@ -99,7 +108,7 @@ class FakeLoad:
         self,
         plan: StagePlan,
         *,
-        watch: Callable[[LiveCounts], str | None],
+        watch: Watch,
         ttft_limit_seconds: float | None = None,
         drain_seconds: float,
     ) -> StageLoad:

@@ -21,6 +21,7 @@ from sre.adapters.envoy.prepare import prepare
 from sre.errors import BinaryNotFound, ConfigError
 from sre.settings.paths import StatePaths
 from sre.settings.stack import EngineSettings, GatewaySettings, StackSettings
+from sre.signals.types import QUEUE_FULL
 from sre.stack.gateway import envoy_argv, render
 from sre.stack.gateway_names import (
     EngineAddress,
@@ -234,3 +235,4 @@ async def test_envoy_takes_every_document(short_dir: Path, name: str) -> None:
 
 def test_outcome_filter_travels_with_the_package() -> None:
     assert "function envoy_on_response" in outcome_lua()
+    assert f'"{QUEUE_FULL}"' in outcome_lua()

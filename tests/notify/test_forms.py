@@ -28,9 +28,10 @@ from sre.notify.forms import (
     sms,
 )
 from sre.notify.gsm7 import EXTENDED, SAFE, SINGLE_SMS, UCS2_SMS, septets, to_gsm7
-from sre.notify.languages import LANGUAGES, Language
+from sre.notify.languages import LANGUAGES
 from sre.notify.links import Links
 from sre.notify.view import without_secrets
+from sre.settings.notify import Language
 
 HANG = Message(
     incident_id="inc-20270115-080000-00a1",

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from sre.actions import facts
 from sre.actions.types import Message
 from sre.notify.forms import Style, render
-from sre.notify.languages import LANGUAGES, Language
+from sre.notify.languages import LANGUAGES
 from sre.notify.links import Links, is_web_address
 from sre.notify.samples import HANG
+from sre.settings.notify import Language
 from tests.notify.test_forms import messages
 
 MAY_HOLD = {

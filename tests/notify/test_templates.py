@@ -17,11 +17,11 @@ from sre.cli.main import run
 from sre.errors import ConfigError
 from sre.notify.forms import SMS_LIMITS, Style, render
 from sre.notify.gsm7 import SAFE, SINGLE_SMS, UCS2_SMS
-from sre.notify.languages import LANGUAGES, Language
+from sre.notify.languages import LANGUAGES
 from sre.notify.renderer import Renderer
 from sre.notify.samples import ALERT, HANG, sms_problem
 from sre.notify.templates import PLACEHOLDERS, Form, Template, parse
-from sre.settings.notify import ChannelSettings, NotifySettings, TemplateSettings
+from sre.settings.notify import ChannelSettings, Language, NotifySettings, TemplateSettings
 from tests.notify.test_forms import messages
 
 

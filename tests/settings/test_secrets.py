@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sre.errors import ConfigError
-from sre.settings.secrets import HIDDEN, is_secret_name, redacted, resolve_secret
+from sre.redaction import HIDDEN
+from sre.settings.secrets import is_secret_name, redacted, resolve_secret
 
 
 def test_environment_reference_gives_the_variable() -> None:

@@ -10,14 +10,12 @@ from pathlib import Path
 import aiohttp
 
 from sre.clock import Clock
-from sre.signals.types import CanaryResult, CanaryVerdict
+from sre.signals.types import QUEUE_FULL, CanaryResult, CanaryVerdict
 from sre.stack.gateway_names import PROBE_HEADER, probe_cluster
 
 GOOD_FINISH = frozenset({"stop", "length"})
 MAX_ANSWER_BYTES = 64 * 1024
 """One token with its frame takes under 2 kB."""
-QUEUE_FULL = "on a different instance"
-"""Part of the 503 with which vLLM refuses when its queue is full; that is backpressure, not a fault."""
 
 
 async def probe(

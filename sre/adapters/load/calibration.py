@@ -13,7 +13,7 @@ from sre.adapters.load.wire import Target
 from sre.errors import ExitedEarly, NotReady, ProcessError
 from sre.gate.percentiles import nearest_rank
 from sre.gate.prompts import PromptScale, scale_by_chars
-from sre.gate.stages import Calibration, LiveCounts, RequestClass, StageKind, StageLoad, StagePlan
+from sre.gate.stages import Calibration, RequestClass, StageKind, StageLoad, StagePlan, Watch
 
 STUB_MODULE = "sre.servers.load_stub"
 STUB_START_SECONDS = 15.0
@@ -25,7 +25,6 @@ TOKEN_SECONDS = 0.005
 PROMPT_TOKENS = 256
 DRAIN_SECONDS = 5.0
 
-Watch = Callable[[LiveCounts], str | None]
 RunOn = Callable[[Target, PromptScale, StagePlan, Watch, float | None, float], Awaitable[StageLoad]]
 
 

@@ -22,7 +22,7 @@ from sre.gate.arrivals import TraceEntry
 from sre.gate.prompts import PromptScale
 from sre.gate.result import Smoke
 from sre.gate.schedule import arrival_rps, schedule
-from sre.gate.stages import Calibration, LiveCounts, RequestClass, StageLoad, StagePlan
+from sre.gate.stages import Calibration, RequestClass, StageLoad, StagePlan, Watch
 
 WATCH_SECONDS = 0.25
 LEAD_SECONDS = 0.15
@@ -123,7 +123,7 @@ class HttpLoad:
         self,
         plan: StagePlan,
         *,
-        watch: Callable[[LiveCounts], str | None],
+        watch: Watch,
         ttft_limit_seconds: float | None = None,
         drain_seconds: float,
     ) -> StageLoad:
@@ -168,7 +168,7 @@ class HttpLoad:
         target: Target,
         scale: PromptScale,
         plan: StagePlan,
-        watch: Callable[[LiveCounts], str | None],
+        watch: Watch,
         ttft_limit_seconds: float | None,
         drain_seconds: float,
     ) -> StageLoad:
@@ -292,7 +292,7 @@ class _Stage:
             if news.last:
                 return
 
-    async def watched(self, watch: Callable[[LiveCounts], str | None]) -> str | None:
+    async def watched(self, watch: Watch) -> str | None:
         """Return when the stage is over: the reason if ``watch`` gave it up."""
         while True:
             over = await self._wait(WATCH_SECONDS)

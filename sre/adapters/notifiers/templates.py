@@ -6,11 +6,10 @@ from pathlib import Path
 
 from sre.errors import ConfigError
 from sre.notify.forms import SMS_LIMITS
-from sre.notify.languages import Language
 from sre.notify.renderer import ChannelTemplates
 from sre.notify.samples import sms_problem
 from sre.notify.templates import FORMS, MOST_CHARACTERS, Form, Template, parse
-from sre.settings.notify import ChannelSettings, NotifySettings, TemplateSettings
+from sre.settings.notify import ChannelSettings, Language, NotifySettings, TemplateSettings
 
 
 def load_templates(settings: NotifySettings) -> ChannelTemplates:
