@@ -44,7 +44,8 @@ def status(app: App, output: str) -> int:
     """
     Show what the guard sees and decides.
 
-    Exit codes: 0 all closed and seen · 3 something is open, blind, paused, or a PROBLEM · 1 no guard answers
+    Exit codes: 0 all closed and seen · 3 something is open, blind or paused, or the guard names a problem ·
+    1 no guard answers
     """
     from sre.wiring.guard_client import ask
 

@@ -46,6 +46,10 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
     """
     List incidents, newest first: open, escalated (nobody acknowledged it), acknowledged or resolved. Before the guard
     first ran there are none: exit 0, and that is said.
+
+    \b
+    Exit codes: 0 all is listed · 1 a guard runs and its state is not there ·
+    5 the state cannot be read: only what has a folder is listed
     """
     from sre.incidents.report import moment
     from sre.incidents.standing import standings
@@ -81,7 +85,7 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
         app.note(problem)
     if not problems and not has_state(app):
         app.note(no_state(app))
-    return ExitCode.OK
+    return ExitCode.NO_ANSWER if problems else ExitCode.OK
 
 
 @incident.command()
@@ -147,7 +151,7 @@ def _acknowledged(incident_id: str, answer: dict[str, Any]) -> str:
 @output_option
 @pass_app
 def show(app: App, incident_id: str, output: str) -> int:
-    """Show one incident: what tripped, what was seen, who was told."""
+    """Show one incident: what tripped, what was seen, who was told. Exit 3 if there is no such incident."""
     from sre.incidents.report import as_json, as_text
 
     report = _report(app, _files(app), _known(app, incident_id), kernel=False)
@@ -160,7 +164,7 @@ def show(app: App, incident_id: str, output: str) -> int:
 @output_option
 @pass_app
 def timeline(app: App, incident_id: str, output: str) -> int:
-    """Show what happened in an incident, in order."""
+    """Show what happened in an incident, in order. Exit 3 if there is no such incident."""
     from sre.incidents.report import timeline_lines
     from sre.printable import rows
 
@@ -184,6 +188,7 @@ def last_failure(app: App, output: str) -> int:
     names = files.list()
     newest = files.read(names[-1]) if names else None
     if newest is None:
+        has_state(app)  # raises where the state was lost or moved away: then nothing is known
         app.emit(output, None, f"no failure on record in {app.paths().incidents}")
         return ExitCode.NO
     report = _report(app, files, newest, kernel=True)
@@ -202,9 +207,14 @@ def _known(app: App, incident_id: str) -> Incident:
 
     found = _files(app).read(incident_id)
     if found is None:
-        stored, _ = _stored(app, incident_id)
+        stored, problems = _stored(app, incident_id)
         if stored:
             return without_folder(stored[0])
+        if problems:
+            raise StateError(
+                f"incident {incident_id}: it has no folder, and what was told cannot be read: {problems[0]}"
+            )
+        has_state(app)  # raises where the state was moved away: then nothing is known of it
         raise Refused(f"incident: there is no {incident_id!r}; see sre incident list")
     return found
 

@@ -74,7 +74,8 @@ class LazyGroup(click.Group):
     "-c",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="SRE_CONFIG",
-    help="Configuration file [env SRE_CONFIG]; default: ./sre.yaml if it exists, else built-in defaults.",
+    help="Configuration file [env SRE_CONFIG]; default: ./sre.yaml if it exists, else built-in defaults. Relative"
+    " paths in it begin at its folder.",
 )
 @click.option(
     "--state-dir",

@@ -68,6 +68,10 @@ def up(app: App, detach: bool, dry_run: bool, no_guard: bool, in_background: boo
     Run the stack: engines, gateway, guard.
 
     Takes over what an earlier sre up left running. Ctrl-C drains and stops everything; a second Ctrl-C hurries.
+
+    \b
+    Exit codes: 0 stopped as told · 1 something stands in the way: all of it is named, nothing was started ·
+    3 it runs already · 4 a process could not be ended · 6 stopped before everything was ready
     """
     root, paths = app.settings(), app.paths()
     call = _invocation(app, paths, with_guard=not no_guard)
@@ -183,7 +187,8 @@ def status(app: App, watch: bool, output: str) -> int:
     Show processes, breaker states and traffic.
 
     \b
-    Exit codes: 0 all ready and closed · 3 something is down or open · 5 supervisor or guard could not be asked
+    Exit codes: 0 all ready and closed · 3 something is down or open ·
+    5 not all is seen: supervisor or guard does not answer, or the guard names what keeps it from its work
     """
     import asyncio
 

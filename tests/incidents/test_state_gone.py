@@ -16,6 +16,7 @@ from sre.settings.paths import StatePaths
 from sre.stack.processes import PROCESS_MARK, STACK_MARK
 
 ASKING = (["notify", "outbox", "list"], ["notify", "outbox", "retry", "--all-dead"], ["incident", "list"])
+ASKING += (["incident", "show", "inc-1"], ["incident", "timeline", "inc-1"], ["analyze", "last-failure"])
 
 
 def refused(root: Path, *argv: str) -> bool:
@@ -59,3 +60,19 @@ def test_a_guard_whose_file_alone_was_moved_away_is_known_by_its_socket(
         for argv in ASKING:
             assert refused(short_dir, *argv), argv
             assert f"it listens on {paths.guard_socket}" in capsys.readouterr().err
+
+
+def test_of_a_state_that_cannot_be_read_nothing_is_called_absent(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = StatePaths(short_dir)
+    paths.create()
+    paths.guard_db.write_bytes(b"")
+    assert run(["--state-dir", str(short_dir), "incident", "list"]) == 5
+    assert "the file is empty" in capsys.readouterr().err
+    for argv in (["incident", "show", "inc-1"], ["analyze", "last-failure"]):
+        assert refused(short_dir, *argv), argv
+        said = capsys.readouterr()
+        assert "the file is empty" in said.err
+        assert "there is no" not in said.err
+        assert said.out == ""
