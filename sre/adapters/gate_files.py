@@ -7,10 +7,12 @@ Result folders of gate runs: STATE_DIR/gate/<id>/ with gate.json, requests-*.jso
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import re
 import secrets
+import select
 import shutil
 import tempfile
 import time
@@ -33,6 +35,8 @@ _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 COMPRESSION = 1
 """The next stage waits while the records of one are written: speed counts."""
 CHUNK_LINES = 500
+READER_SECONDS = 5.0
+"""So long a pipe may be full: whoever reads it does not go on."""
 ANOTHER_FOLDER = "choose another folder with --output-dir"
 ANOTHER_FILE = "name another file"
 
@@ -168,8 +172,12 @@ def append(path: Path, text: str) -> None:
     Raises:
         StateError: The disk refuses.
     """
-    with _explained(path, ANOTHER_FILE), path.open("a", encoding="utf-8") as file:
-        file.write(text)
+    with _explained(path, ANOTHER_FILE):
+        if path.exists() and not path.is_file():
+            _pour(path, text.encode())
+            return
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
 
 
 def write(path: Path, text: str) -> None:
@@ -178,8 +186,7 @@ def write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             # /dev/null, /dev/stdout, a pipe: to be written to, not to be replaced by a file.
-            with path.open("w", encoding="utf-8") as file:
-                file.write(text)
+            _pour(path, text.encode())
             return
     _replace(path, [text.encode()], mode=0o666, instead=ANOTHER_FILE)
 
@@ -213,6 +220,31 @@ def require_writable(path: Path, option: str, *, makes_folder: bool, instead: st
         raise StateError(
             f"{option} {path}: no file can be made in {place}: {error.strerror}; {disk_remedy(error)}, or {instead}"
         ) from error
+
+
+def _pour(path: Path, data: bytes) -> None:
+    """Write to what is no file. A pipe that nobody reads must not keep the verdict from being told."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise StateError(
+                f"{path}: nobody reads from this pipe; start its reader first, or {ANOTHER_FILE}"
+            ) from None
+        raise
+    try:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:
+                if not select.select((), (descriptor,), (), READER_SECONDS)[1]:
+                    raise StateError(
+                        f"{path}: its reader took {len(data) - len(rest)} of {len(data)} bytes and no more for "
+                        f"{READER_SECONDS:g} s; see to the reader, or {ANOTHER_FILE}"
+                    ) from None
+    finally:
+        os.close(descriptor)
 
 
 def _compressed(lines: Iterable[str]) -> Iterator[bytes]:
@@ -249,4 +281,8 @@ def _explained(path: Path, instead: str = ANOTHER_FOLDER) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror or error}; {disk_remedy(error)}, or {instead}") from error
+        what = error.strerror or str(error)
+        if error.errno in (errno.EEXIST, errno.ENOTDIR):
+            there = next(one for one in (path, *path.parents) if one.exists())
+            what = "is no folder" if there == path else f"{there} is no folder"
+        raise StateError(f"{path}: {what}; {disk_remedy(error)}, or {instead}") from error

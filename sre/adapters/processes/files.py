@@ -34,6 +34,8 @@ def disk_remedy(error: OSError) -> str:
         errno.EFBIG: "free space on its disk",
         errno.EROFS: "mount its disk writable",
         errno.EISDIR: "remove the folder that is in its place",
+        errno.EEXIST: "remove the file that is in a folder's place",
+        errno.ENOTDIR: "remove the file that is in a folder's place",
     }.get(error.errno or 0, "correct its permissions")
 
 

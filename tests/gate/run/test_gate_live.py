@@ -197,7 +197,8 @@ async def test_a_folder_that_cannot_be_made_is_told_before_any_load(short_dir: P
         assert stub.stage() == {}
     assert code == 1
     assert err.splitlines()[-1] == (
-        f"sre: {blocked / 'runs'}: Not a directory; correct its permissions, or choose another folder with --output-dir"
+        f"sre: {blocked / 'runs'}: {blocked} is no folder; remove the file that is in a folder's place, or choose "
+        "another folder with --output-dir"
     )
 
 
