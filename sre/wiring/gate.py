@@ -18,6 +18,7 @@ from sre.control.gate_world import Listener, Order, Target
 from sre.errors import ConfigError, StateError, Unreachable
 from sre.gate import plan
 from sre.gate.plan import Trace
+from sre.settings.base import from_folder
 from sre.settings.gate import GateSettings
 from sre.settings.gate_checks import url_problem
 from sre.settings.models import Root
@@ -64,7 +65,7 @@ def results(paths: StatePaths, folder: Path | None = None) -> GateFiles:
 def baselines_folder(settings: GateSettings, config: Path | None) -> Path:
     """Folder of the baselines, from the folder of sre.yaml, where there is one."""
     base = config.parent if config is not None else Path()
-    return base / Path(settings.baseline.folder).expanduser()
+    return Path(from_folder(settings.baseline.folder, str(base)))
 
 
 def servers_of(

@@ -12,11 +12,13 @@ import pytest
 from pydantic import BaseModel
 
 from sre.adapters.engines import vllm
-from sre.settings.base import FilePath, ProgramPath, SecretRef
+from sre.settings.base import FilePath, ProgramPath, SecretRef, from_folder
+from sre.settings.gate import GateSettings
 from sre.settings.load import load_settings
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths, state_paths
 from sre.settings.secrets import resolve_secret
+from sre.wiring.gate import baselines_folder
 
 TEXT = """
 stack:
@@ -130,7 +132,7 @@ def fields(annotation: Any) -> Iterator[Any]:
 SOUNDS_LIKE_A_PATH = re.compile(r"(_file|_dir|folder|_binary|_certificate|_key|path|python)$")
 ELSEWHERE = {
     "webhook_token_file": "lies where Alertmanager runs",
-    "folder": "gate.baseline.folder has a relative default; the gate itself begins at the folder of sre.yaml",
+    "folder": "gate.baseline.folder has a relative default; see test_the_folder_of_baselines_goes_by_the_same_rule",
 }
 
 
@@ -139,3 +141,11 @@ def test_no_path_is_forgotten() -> None:
     assert {"state_dir", "tls_key", "python", "trace_file"} <= set(found)
     for name, field in found.items():
         assert name in ELSEWHERE or {FilePath, ProgramPath, SecretRef} & set(typing.get_args(field.annotation)), name
+
+
+@pytest.mark.parametrize("written", ["gate-baselines", "../shared", "/srv/baselines", "~/baselines", "~nobody-here/b"])
+def test_the_folder_of_baselines_goes_by_the_same_rule(written: str, tmp_path: Path) -> None:
+    settings = GateSettings.model_validate({"baseline": {"folder": written}})
+    rule = Path(from_folder(written, str(tmp_path)))
+    assert baselines_folder(settings, tmp_path / "sre.yaml") == rule
+    assert baselines_folder(settings, None) == Path(from_folder(written, "."))
