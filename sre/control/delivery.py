@@ -111,7 +111,7 @@ class Delivery:
         try:
             while not self._stopping:
                 self._wake.clear()
-                await self._turn()
+                await self._guarded_turn()
                 await self._rest()
         finally:
             await self._give_back()
@@ -123,15 +123,25 @@ class Delivery:
             await asyncio.wait(self._busy.values(), timeout=grace_seconds)
         self._wake.set()
 
+    async def _guarded_turn(self) -> None:
+        """Never raises but CancelledError: a sender that ends would be missed by nobody until its pages are."""
+        try:
+            await self._turn()
+        except Exception:  # around the guards of the duties: a mistake in those themselves
+            if self._duties.broke():
+                log.exception("outbox: a turn failed; the sender goes on")
+        else:
+            self._duties.held()
+
     async def _turn(self) -> None:
         """
-        Start what memory holds, write down what is known, take what is due and start it. Never raises.
+        Start what memory holds, write down what is known, take what is due and start it.
 
         Whatever else fails, messages are taken. Where they cannot be, or where it cannot be written how they ended,
         they are read, and sent without a lease.
         """
-        self._start_due()  # before the store is touched: it may not answer
         do = self._duties.do
+        await do("starting", self._start_due)  # before the store is touched: it may not answer
         unwritten = await do("outcomes", self._outcomes.write)
         if not self._stranded and unwritten is None:
             await do("removed channels", self._strand)
@@ -145,8 +155,8 @@ class Delivery:
         else:
             self._store_fails(problem)
             await do("reading", self._peek)
+        await do("starting what was taken", self._start_due)
         self._duties.settle(store_works=problem is None)
-        self._start_due()
 
     async def _strand(self) -> None:
         """What waits for channels that are not configured any more. Raises StateError."""
@@ -158,7 +168,7 @@ class Delivery:
                 "outbox: %d messages for channels not in sre.yaml are dead; what nobody was told others hear", lost
             )
 
-    def _start_due(self) -> None:
+    async def _start_due(self) -> None:
         """Begin delivering what is in memory, as far as channels are free."""
         begun: set[tuple[str, str]] = set()  # of one incident on one channel the end waits for its beginning
         for item in self._unsaved.waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Duties:
         self._count = count
         self._troubles: dict[str, _Trouble] = {}
         self._failed: set[str] = set()  # since the last ``settle``
+        self._broken = False
 
     async def do(self, name: str, duty: Callable[[], Awaitable[None]]) -> StateError | None:
         """Carry ``duty`` out; return why it failed, None if it did not. Never raises but CancelledError."""
@@ -93,6 +95,19 @@ class Duties:
             if trouble.told is None and self._clock.monotonic() - trouble.since >= TOLD_AFTER_SECONDS:
                 trouble.told = _begun(name, trouble.error, self._clock.wall())
                 self._send(trouble.told)
+
+    def broke(self) -> bool:
+        """Count a whole turn that failed, by a mistake in what guards its duties; return whether it is the first."""
+        first, self._broken = not self._broken, True
+        with contextlib.suppress(Exception):  # the mistake may be in the counting
+            self._count()
+        return first
+
+    def held(self) -> None:
+        """A whole turn did not."""
+        if self._broken:
+            log.warning("outbox: turns are whole again")
+        self._broken = False
 
     def _send(self, message: Message) -> None:
         self._tell([OutboxMessage(message, channel) for channel in self._listeners])

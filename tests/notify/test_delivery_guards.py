@@ -143,6 +143,60 @@ async def test_a_duty_that_fails_keeps_no_delivery_back_and_is_told_once(
     await task
 
 
+async def test_a_mistake_in_what_guards_the_duties_ends_no_sender(
+    store: GuardStore,
+    provider: Provider,
+    clock: ManualClock,
+    wait_until_async: Until,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted: list[float] = []
+
+    def count_failure() -> None:
+        counted.append(clock.monotonic())
+        raise ZeroDivisionError("a mistake of ours")
+
+    broken = Breaking(store, escalate=fails)
+    delivery = Delivery(broken, ESCALATING, clock, provider, rng=random.Random(1), count_failure=count_failure)
+    task = asyncio.create_task(delivery.run())
+    await wait_until_async(lambda: len(counted) > 3)
+    store.commit(state=None, outbox=[post()])
+    await wait_until_async(lambda: provider.accepted == ["mail"])
+    assert caplog.text.count("outbox: a turn failed; the sender goes on") == 1
+    broken.broken.clear()
+    await wait_until_async(lambda: "turns are whole again" in caplog.text)
+    await delivery.stop()
+    await task
+
+
+async def test_a_message_that_cannot_be_started_ends_no_sender(
+    store: GuardStore, provider: Provider, wait_until_async: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(ManualClock):
+        """A clock that fails the next time it is read: where the sender looks what is due."""
+
+        fails = False
+
+        def monotonic(self) -> float:
+            if self.fails:
+                self.fails = False
+                raise ZeroDivisionError("a mistake of ours")
+            return super().monotonic()
+
+    clock, failures = Failing(), []
+    delivery = Delivery(
+        store, SETTINGS, clock, provider, rng=random.Random(1), count_failure=lambda: failures.append("starting")
+    )  # fmt: skip
+    delivery.send_unstored([post("sms")])
+    clock.fails = True
+    task = asyncio.create_task(delivery.run())
+    await wait_until_async(lambda: provider.accepted == ["sms"], interval=0)
+    assert failures == ["starting"]
+    assert caplog.text.count("outbox: starting failed; the sender goes on") == 1
+    await delivery.stop()
+    await task
+
+
 async def test_a_channel_whose_next_message_cannot_be_taken_keeps_no_other_back(
     store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
 ) -> None:
