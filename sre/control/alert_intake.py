@@ -36,6 +36,12 @@ FIRST_REST_SECONDS = 0.5
 LONGEST_REST_SECONDS = 30.0
 
 
+REFUSED_KEPT_SECONDS = 900.0
+"""Alertmanager comes again with what it could not post, at the latest after the longest group_interval; what nobody has
+posted again for so long is waited for no longer."""
+MOST_REFUSED = 1_000
+
+
 class Busy(StateError):
     """Too many alerts wait to be written; come again."""
 
@@ -94,11 +100,24 @@ class AlertIntake:
         self._rests: str | None = None
         """Why nothing is taken in for a moment: a commit failed by a mistake of ours."""
         self._stopped = False
+        self._refused: dict[int, float] = {}
+        """By group: when a post of it was refused, if none of it was stored since."""
+        self._refusal = ""
 
     @property
     def problem(self) -> str | None:
         """Why nothing can be written now; None while it can, or while nothing was tried."""
         return self._rests or self.writer.problem
+
+    @property
+    def unstored(self) -> str | None:
+        """
+        Why something that was posted is not stored; None where all is. A store that takes small writes and refuses
+        large ones works again every second, and yet the alerts of a large post are not stored.
+        """
+        oldest = self._clock.monotonic() - REFUSED_KEPT_SECONDS
+        self._refused = {group: at for group, at in self._refused.items() if at > oldest}
+        return self.problem or (self._refusal if self._refused else None)
 
     def lost(self, cause: str, sentence: str) -> None:
         """A notification of somebody who may post was refused for good; a person is told, once an hour per cause."""
@@ -192,14 +211,14 @@ class AlertIntake:
             await self._commit_together(batch)
         except DecisionFailed as error:
             if len(batch) == 1:
-                _refuse(batch, error)
+                self._refuse(batch, error)
                 return
             for one in batch:  # one that we cannot decide on must not keep the others back
                 await self._commit([one])
         except StateError as error:
-            _refuse(batch, error)
+            self._refuse(batch, error)
         except BaseException as error:
-            _refuse(batch, StateError(f"webhook: {type(error).__name__}: {error}; come again"))
+            self._refuse(batch, StateError(f"webhook: {type(error).__name__}: {error}; come again"))
             raise
 
     async def _commit_together(self, batch: Sequence[_Waiting]) -> None:
@@ -224,6 +243,7 @@ class AlertIntake:
         changes = await self.writer.change(wanted, decide)
         verdicts = [verdict for _, verdict in changes.verdicts]
         for one, begin, end in zip(batch, [0, *ends], ends, strict=False):
+            self._refused.pop(_group(one.payload), None)
             if not one.done.done():
                 one.done.set_result(Taken(len(one.payload.alerts), tuple(verdicts[begin:end])))
         # Everybody is answered; what is counted now keeps nobody waiting.
@@ -236,13 +256,21 @@ class AlertIntake:
         for identifier in changes.canaries:
             self._canaries.heard(identifier, received=now.wall, committed=self._clock.wall())
 
+    def _refuse(self, batch: Sequence[_Waiting], error: StateError) -> None:
+        self._refusal = str(error)
+        for one in batch:
+            if not one.done.done():
+                one.done.set_exception(error)
+            self._refused.pop(_group(one.payload), None)  # the latest at the end
+            self._refused[_group(one.payload)] = self._clock.monotonic()
+        while len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+
     def _committed(self, changes: Changes) -> None:
         if changes.outbox:
             self._wake_delivery()
         self.duties.committed(changes)
 
 
-def _refuse(batch: Sequence[_Waiting], error: StateError) -> None:
-    for one in batch:
-        if not one.done.done():
-            one.done.set_exception(error)
+def _group(payload: Payload) -> int:
+    return hash((payload.receiver, payload.group_key))

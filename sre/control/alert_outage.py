@@ -29,7 +29,7 @@ class OutageWatch:
     Looks whether alerts can be stored.
 
     Args:
-        problem: Why nothing can be written now; None while it can.
+        problem: Why something that was posted is not stored now; None where all is.
         listeners: Channels that are told of a message.
         tell: Sends messages that the store cannot take.
     """

@@ -273,7 +273,7 @@ def make_webhook(
         problem=problem,
     )
     listener.problem = lambda: intake.problem
-    outage = OutageWatch(lambda: intake.problem, policy.listeners, clock, send_unstored)
+    outage = OutageWatch(lambda: intake.unstored, policy.listeners, clock, send_unstored)
     return Webhook(root.webhook, intake, listener, acknowledgements, clock, outage)
 
 

@@ -59,9 +59,9 @@ class Scene:
             most_waiting=self.most_waiting,
         )
 
-    async def take(self, *alerts: dict[str, Any]) -> list[Verdict]:
+    async def take(self, *alerts: dict[str, Any], group: str = "{}") -> list[Verdict]:
         """Take one notification in, without the duties of time."""
-        taking = asyncio.ensure_future(self.intake.take(payload(*alerts)))
+        taking = asyncio.ensure_future(self.intake.take(payload(*alerts, groupKey=group)))
         await asyncio.sleep(0)
         while batch := self.intake._batch():
             await self.intake._commit(batch)

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from sre.actions.records import OutboxMessage
 from sre.adapters.incident_files import IncidentFiles
 from sre.control.alert_duties import PROBE_SECONDS
-from sre.control.alert_intake import AlertIntake, Busy
+from sre.control.alert_intake import REFUSED_KEPT_SECONDS, AlertIntake, Busy
+from sre.control.alert_outage import LOOK_SECONDS, OutageWatch
 from sre.errors import StateError
 from sre.notify.alert_decide import Intake
 from sre.notify.alert_records import Changes, Known, Verdict, Wanted
@@ -67,6 +69,57 @@ async def test_a_disk_that_refuses_costs_nothing_but_time(scene: Scene) -> None:
     scene.intake.writer.book = good
     assert await scene.take(one(node="n1", starts=scene.now())) == [Verdict.OPENED]
     assert scene.intake.problem is None
+
+
+async def test_a_store_that_takes_small_writes_only_is_told_of_though_it_works_again_and_again(scene: Scene) -> None:
+    good, clock, sent = scene.intake.writer.book, scene.world.clock, list[OutboxMessage]()
+    watch = OutageWatch(lambda: scene.intake.unstored, everybody, clock, sent.extend)
+
+    class Small:
+        """A book on a disk that has room for one alert, and not for two."""
+
+        def change(self, wanted: Wanted, decide: Callable[[Known], Changes]) -> Changes:
+            if len(wanted.keys) > 1:
+                raise StateError("guard state guard.db: the disk is full")
+            assert good is not None
+            return good.change(wanted, decide)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(good, name)
+
+    async def large() -> None:
+        await scene.take(one(node="n1", starts=scene.now()), one(node="n2", starts=scene.now()), group="large")
+
+    scene.intake.writer.book = Small()  # type: ignore[assignment]
+    for turn in range(10):
+        with pytest.raises(StateError, match="disk is full"):
+            await large()
+        await scene.take(one(node=f"m{turn}", starts=scene.now()), group="small")
+        assert scene.intake.problem is None
+        watch.look()
+        clock.advance(LOOK_SECONDS)
+    assert {m.message.summary for m in sent} == {
+        "alerts cannot be stored, so nobody is told of them: guard state guard.db: the disk is full"
+    }
+    scene.intake.writer.book = good
+    await large()
+    watch.look()
+    assert {m.message.event for m in sent} == {"open", "resolve"}
+    assert scene.intake.unstored is None
+
+
+async def test_what_nobody_posts_again_is_not_waited_for_without_end(scene: Scene) -> None:
+    good, scene.intake._hands = scene.intake._hands, FailingHands(scene.intake._hands)
+    taking = asyncio.ensure_future(scene.intake.take(payload(one(node="n1"))))
+    running = asyncio.create_task(scene.intake.run())
+    with pytest.raises(StateError):
+        await taking
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    scene.intake._hands = good
+    assert scene.intake.unstored is not None
+    scene.world.clock.advance(REFUSED_KEPT_SECONDS)
+    assert scene.intake.unstored is None
 
 
 async def test_without_a_state_everything_is_told_to_come_again(scene: Scene) -> None:
