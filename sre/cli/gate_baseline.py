@@ -64,6 +64,7 @@ def accept(
     from sre.gate.acceptance import already_is, never_passes, require_newer
     from sre.gate.baseline import accept as accepted
     from sre.gate.judging import JudgePolicy
+    from sre.gate.report.figures import counted
     from sre.wiring.gate import results
 
     settings = app.settings().gate
@@ -105,7 +106,7 @@ def accept(
         {**document, "warnings": list(warnings), **_document(made)},
         lambda: (
             f"{'would accept' if dry_run else 'accepted'} {found.id} as baseline {chosen}: "
-            f"{len(made.runs)} runs in {path}"
+            f"{counted(len(made.runs), 'run')} in {path}"
             + (f"; replaces {there.said}" if there.said else "")
             + ("" if dry_run else "; commit it")
         ),
@@ -213,9 +214,9 @@ def _document(found: Baseline) -> dict[str, Any]:
 
 
 def _text(found: Baseline, outlook: Sequence[str]) -> str:
-    from sre.gate.report.figures import utc
+    from sre.gate.report.figures import counted, utc
 
-    lines = [f"baseline {found.name}: {len(found.runs)} runs of {found.model}, days {', '.join(found.days)}"]
+    lines = [f"baseline {found.name}: {counted(len(found.runs), 'run')} of {found.model}, days {', '.join(found.days)}"]
     for one in found.acceptances:
         forced = ", by force" if one.forced else ""
         note = f": {one.note}" if one.note else ""

@@ -8,6 +8,7 @@ from sre.gate.cells import TIMES
 from sre.gate.compare import judge_cells
 from sre.gate.judging import JudgePolicy
 from sre.gate.percentiles import sample_floor
+from sre.gate.report.figures import counted
 from sre.gate.result import GateResult
 from sre.gate.statistics import power, runs_needed
 from sre.gate.verdict import Reason
@@ -28,7 +29,7 @@ def already_is(existing: Baseline, result: GateResult) -> bool:
 def replaced(existing: Baseline) -> str:
     """``5 runs of 2026-12-01, 20261201T044205Z-abcd``: what is lost when another run takes its place."""
     ids = ", ".join(one.run_id for one in existing.acceptances)
-    return f"{len(existing.runs)} runs of {', '.join(existing.days)}, {ids}"
+    return f"{counted(len(existing.runs), 'run')} of {', '.join(existing.days)}, {ids}"
 
 
 def require_newer(existing: Baseline, result: GateResult) -> None:

@@ -19,6 +19,7 @@ from sre.gate.cells import MeasuredClass, MeasuredRun, measure
 from sre.gate.fingerprint import Fingerprint, require_equal
 from sre.gate.percentiles import thinned
 from sre.gate.report import codec
+from sre.gate.report.figures import counted
 from sre.gate.result import GateResult
 from sre.gate.statistics import LARGEST_SIDE
 from sre.gate.summary import ALL
@@ -107,8 +108,8 @@ def accept(
     if len(fresh.runs) < LEAST_RUNS:
         if not force:
             raise Refused(
-                f"{where}: not accepted as baseline: it has {len(fresh.runs)} runs, a comparison takes {LEAST_RUNS}; "
-                "run it with gate.baseline.runs: 5, or accept it by force and add runs later"
+                f"{where}: not accepted as baseline: it has {counted(len(fresh.runs), 'run')}, "
+                f"a comparison takes {LEAST_RUNS}; run it with gate.baseline.runs: 5, or accept it by force and add runs later"
             )
         return replace(fresh, acceptances=tuple(replace(one, forced=True) for one in fresh.acceptances))
     return fresh

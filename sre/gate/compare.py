@@ -15,6 +15,7 @@ from statistics import median
 from sre.gate.cells import LESS_IS_WORSE, TIMES, CellValues, MeasuredRun, collect, named_cells
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_stage
 from sre.gate.percentiles import sample_floor
+from sre.gate.report.figures import counted
 from sre.gate.same_work import less_work, without_text
 from sre.gate.statistics import (
     LARGEST_SIDE,
@@ -51,6 +52,11 @@ class _Sides:
     """Why figures that are no worse prove nothing; "" if nothing does."""
     without_text: str = ""
     """The same, where one side's answers had no text."""
+
+
+_NO_RUN = (
+    Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "in the reference: there is no run, and so no stage to compare at",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def _sides(
     doubt: Doubt | None,
 ) -> _Sides:
     ours, theirs = collect(candidate, cell), collect(reference, cell)
-    stopped = _stopped(ours, theirs, policy, doubt)
+    stopped = _stopped(ours, theirs, policy, doubt) if cell.stage else _NO_RUN
     if stopped is None and cell.metric in LESS_IS_WORSE and median(theirs.values) <= 0:
         stopped = Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "in the reference: nothing was served"
     if stopped is not None:
@@ -147,7 +153,8 @@ def _stopped(
             return (
                 Verdict.INCONCLUSIVE,
                 Reason.TOO_FEW_RUNS,
-                f"{who}{len(side.values)} runs have a value{why}; it takes {policy.minimum_runs} on each side",
+                f"{who}{counted(len(side.values), 'run has', 'runs have')} a value{why}; "
+                f"it takes {policy.minimum_runs} on each side",
             )
         if len(side.values) > LARGEST_SIDE:
             return (

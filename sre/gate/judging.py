@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sre.gate.report.figures import counted
 from sre.gate.self_checks import Check
 from sre.gate.stages import Calibration
 from sre.gate.verdict import Reason
@@ -88,13 +89,13 @@ def doubt_of_stage(
     if shed > 0:
         return Doubt(
             Reason.CLIENT_LIMITED,
-            f"{shed} requests were never sent: the client's limit of requests in flight was reached; "
-            "raise gate.load.max_in_flight (where open files are too few: ulimit -n), or lower the rate",
+            f"{counted(shed, 'request was', 'requests were')} never sent: the client's limit of requests in "
+            "flight was reached; raise gate.load.max_in_flight (where open files are too few: ulimit -n), or lower the rate",
         )
     if lag_p99_seconds > policy.client_lag_p99_seconds:
         return Doubt(
             Reason.CLIENT_LIMITED,
-            f"the client sent {lag_p99_seconds * 1000:.0f} ms late (P99 of its worst run; "
+            f"the client was {lag_p99_seconds * 1000:.0f} ms late (P99 of its worst run; "
             f"limit {policy.client_lag_p99_seconds * 1000:.0f} ms): what it saw is its own slowness",
         )
     if failed_checks:

@@ -285,12 +285,12 @@ def test_arms_that_did_not_run_are_named_with_the_reason() -> None:
 def test_an_arm_of_a_late_client_is_shown_and_neither_best_nor_compared() -> None:
     alone = [shorts(1 + run / 100) for run in range(5)]
     worse = long_tail.arm("", alone, [shorts(2 + run / 100) for run in range(5)])
-    late = [dataclasses.replace(shorts(1.5 + run / 100), doubt="the client sent 50 ms late") for run in range(5)]
+    late = [dataclasses.replace(shorts(1.5 + run / 100), doubt="the client was 50 ms late") for run in range(5)]
     better = long_tail.arm("chunked", alone, late)
-    assert better.doubt == "the client sent 50 ms late"
+    assert better.doubt == "the client was 50 ms late"
     found = long_tail.conclude(100, 0.1, [worse, better])
     assert found.best_policy is None
-    assert "in doubt: the client sent 50 ms late" in found.detail
+    assert "in doubt: the client was 50 ms late" in found.detail
     assert found.detail.endswith("arms in doubt are not compared")
 
 

@@ -158,6 +158,14 @@ def test_tokens_per_answer_are_those_that_the_server_counted() -> None:
     assert measure(quiet).stages[0].classes["short"].values["tokens_per_answer"] is None
 
 
+def test_one_value_is_one_run_and_no_run_at_all_is_no_stage() -> None:
+    (cell,) = judged(side(ttft_p50_seconds=[1.0, *[None] * 4]), side(ttft_p50_seconds=STEADY), "ttft_p50_seconds")
+    assert cell.detail.startswith("1 run has a value (run 2: no value of ttft_p50_seconds")
+    (cell,) = judged(side(ttft_p50_seconds=STEADY), [], "ttft_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
+    assert cell.detail == "in the reference: there is no run, and so no stage to compare at"
+
+
 def test_answers_without_text_pass_nothing_on_either_side_and_excuse_no_regression() -> None:
     def told(share: float | None, slowness: float = 1.0) -> list[MeasuredRun]:
         return side(ttft_p50_seconds=[slowness * value for value in STEADY], wordless_ratio=[share] * 5)
