@@ -90,7 +90,8 @@ def doubt_of_stage(
         return Doubt(
             Reason.CLIENT_LIMITED,
             f"{counted(shed, 'request was', 'requests were')} never sent: the client's limit of requests in "
-            "flight was reached; raise gate.load.max_in_flight (where open files are too few: ulimit -n), or lower the rate",
+            "flight was reached; raise gate.load.max_in_flight (where open files are too few: ulimit -n), or lower the "
+            "rate",
         )
     if lag_p99_seconds > policy.client_lag_p99_seconds:
         return Doubt(
