@@ -73,7 +73,13 @@ EN = Words(
         "test": "TEST",
     },
     severities={"page": "page", "ticket": "ticket", "info": "info"},
-    reasons={},
+    reasons={
+        # Of digests; the others are names that rules, journal and metrics have, too.
+        "storm": "too many messages",
+        "quiet_hours_over": "quiet hours are over",
+        "too_slow": "the channel is slow",
+        "duty_failed": "a duty of the sender fails",
+    },
     fact_names={},
     sentences=(),
     what="what",

@@ -29,7 +29,9 @@ from sre.notify.alerts import Alert
 from sre.notify.envelope import unreadable
 from sre.notify.forms import Style, long_text, title
 from sre.notify.languages import EN, LANGUAGES, WORDS, ZH, Words, said
+from sre.notify.policy import Why
 from sre.notify.samples import BLIND, HANG, RESOLVED
+from sre.settings.notify import Language
 from sre.wiring import chaos_watch, guard_webhook
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -69,6 +71,15 @@ def test_every_named_reason_and_fact_is_said_in_chinese() -> None:
     assert {*facts.SHOWN_BY_NAME, *facts.LISTED} == set(ZH.fact_names)
     named = set(re.findall(r'reason="(\w+)"', inspect.getsource(breaker_records) + inspect.getsource(chaos_watch)))
     assert named <= set(ZH.reasons)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("why", [Why.STORM, Why.TOO_SLOW, Why.QUIET_HOURS_OVER])
+def test_why_messages_came_as_one_is_said_in_words(why: Why, language: Language) -> None:
+    digest = replace(HANG, event="digest", reason=why.value, facts=())
+    text = title(digest, Style(language)) + long_text(digest, None, Style(language))
+    assert WORDS[language].reasons[why.value] in text
+    assert why.value not in text
 
 
 PRODUCED = [
