@@ -7,7 +7,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,13 @@ class StackWorld:
             return False
         ticks = samples(text, own.GUARD_LAST_TICK_TIMESTAMP.name)
         return bool(ticks) and self._clock.wall() - ticks[0][1] < GUARD_TICK_AGE_SECONDS
+
+    async def gpus_shown(self) -> Collection[int]:
+        text = await self._get(self._guard_metrics_url)
+        if text is None:
+            return ()
+        told = (labels.get(own.GPU, "") for name in OVERLAY_METRICS.values() for labels, _ in samples(text, name))
+        return {int(gpu) for gpu in told if gpu.isdecimal()}
 
     async def obstacle(self, fault: Fault, target: Target, plan: Plan) -> str | None:
         for step in plan.steps:

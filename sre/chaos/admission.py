@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sre.chaos.catalogue import Fault
@@ -53,8 +54,20 @@ class Request:
         return spec.check(spec.default if self.value is None else self.value)
 
 
-def refusals(request: Request, target: Target, *, guard_answers: bool, max_hold_seconds: float) -> tuple[str, ...]:
-    """Return every reason not to inject, as sentences; empty: go."""
+def refusals(
+    request: Request,
+    target: Target,
+    *,
+    guard_answers: bool,
+    max_hold_seconds: float,
+    gpus_shown: Collection[int] = (),
+) -> tuple[str, ...]:
+    """
+    Return every reason not to inject, as sentences; empty: go.
+
+    Args:
+        gpus_shown: By the guard. Empty: none is told, then nothing is known of them.
+    """
     fault, name = request.fault, f"engine {target.engine}"
     found = []
     if request.hold_seconds > max_hold_seconds:
@@ -85,9 +98,21 @@ def refusals(request: Request, target: Target, *, guard_answers: bool, max_hold_
             )
         case "gpu_overlay" if not (target.gpus if request.gpus is None else request.gpus):
             found.append(f"{name}: uses no GPU by sre.yaml (engines[].gpus); say which with --gpu 0")
+        case "gpu_overlay" if gpus_shown and (
+            absent := sorted({*(target.gpus if request.gpus is None else request.gpus)} - {*gpus_shown})
+        ):
+            named = "engines[].gpus" if request.gpus is None else "--gpu"
+            found.append(
+                f"{named}: the guard reads no GPU {_listed(absent)}, so nothing would act on the fault; it reads"
+                f" {_listed(sorted(gpus_shown))}"
+            )
         case "engine_faults" if not target.acts_faults:
             found.append(
                 f"{name}: a real vLLM does not act out {fault.name} by itself; set engines[].fault_hook: true and"
                 " restart it"
             )
     return tuple(found)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

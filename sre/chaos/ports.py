@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +54,10 @@ class World(Protocol):
 
     async def guard_answers(self) -> bool:
         """Whether the guard, which should contain the fault, is there."""
+        ...
+
+    async def gpus_shown(self) -> Collection[int]:
+        """Indexes of the GPUs that the guard reads; empty where it does not answer or tells of none."""
         ...
 
     async def obstacle(self, fault: Fault, target: Target, plan: Plan) -> str | None:

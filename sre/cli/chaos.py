@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sre.chaos.admission import Request
+    from sre.chaos.plan import Plan
     from sre.chaos.report import Report, Stamp
     from sre.watchdog.recover import Recovered
 
@@ -98,8 +99,7 @@ def inject(
     from sre.chaos.admission import Request
     from sre.chaos.catalogue import find_fault, load_faults
     from sre.cli.chaos_text import report_text, stamp_text
-    from sre.control.chaos_run import run_fault
-    from sre.control.chaos_start import prepare
+    from sre.control.chaos_run import rehearse, run_fault
     from sre.wiring.chaos import chaos_places, chaos_policy, chaos_world
 
     chosen = find_fault(load_faults(), fault)
@@ -118,7 +118,7 @@ def inject(
     )
     world, places, policy = chaos_world(settings, paths, os.environ), chaos_places(paths), chaos_policy(settings)
     if dry_run:
-        return _dry_run(app, output, request, lambda v: prepare(request, world, places, policy, v, SystemClock()))
+        return _dry_run(app, output, request, rehearse(request, world, places, policy, SystemClock()))
     first: list[Stamp] = []
 
     def on_stamp(stamp: Stamp) -> None:
@@ -241,14 +241,10 @@ def _only_engine(app: App) -> str:
     raise ConfigError([f"sre chaos: --engine is missing; say which one: {', '.join(e.name for e in engines)}"])
 
 
-def _dry_run(app: App, output: str, request: Request, make: Callable[[float | None], Coroutine[Any, Any, Any]]) -> int:
+def _dry_run(app: App, output: str, request: Request, rehearsal: Coroutine[Any, Any, Plan]) -> int:
     import asyncio
 
-    try:
-        value = request.checked_value()
-    except ValueError as error:
-        raise ConfigError([f"sre chaos: --value: {error}"]) from error
-    _, plan = asyncio.run(make(value))
+    plan = asyncio.run(rehearsal)
     document = {
         "run_id": plan.run_id,
         "fault": plan.fault,

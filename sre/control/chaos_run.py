@@ -33,6 +33,7 @@ from sre.chaos.report import (
 )
 from sre.clock import Clock
 from sre.control.chaos_start import Places, Policy, chaos_lock, prepare, recover_or_refuse
+from sre.control.chaos_status import RunState, survey
 from sre.errors import ConfigError, LeftChanged, StateError
 from sre.watchdog.journal import LEVER_NAME, SCHEMA, STOP_NAME, Journal, JournalUnwritable
 from sre.watchdog.journal import Plan as GuardedPlan
@@ -96,14 +97,9 @@ async def run_fault(
     policy = policy or Policy()
     requested = Stamp(STAMP_REQUESTED, clock.monotonic(), clock.wall(), "injector")
     on_stamp(requested)
-    try:
-        value = request.checked_value()
-    except ValueError as error:
-        raise ConfigError([f"sre chaos: --value: {error}"]) from error
+    value = _value_of(request)
     with chaos_lock(places.folder):
         await asyncio.to_thread(recover_or_refuse, places.folder)
-        if (places.folder / LEVER_NAME).exists():
-            raise Cancelled(f"{places.folder / LEVER_NAME}: the safety lever is set; remove the file to allow faults")
         target, plan = await prepare(request, world, places, policy, value, clock)
         obstacle = await world.obstacle(request.fault, target, plan)
         if obstacle is not None:
@@ -112,6 +108,35 @@ async def run_fault(
             raise Cancelled("stopped before anything was injected")
         run = _Run(request, world, plan, target, clock, policy, abort, hurry, on_stamp, on_point, places.folder)
         return await run.execute([requested])
+
+
+async def rehearse(request: Request, world: World, places: Places, policy: Policy, clock: Clock) -> Plan:
+    """
+    Return what ``run_fault`` would do now; changes nothing.
+
+    Raises:
+        Cancelled: It would refuse.
+        ConfigError, DependencyError: As there.
+    """
+    value = _value_of(request)
+    before = survey(places.folder)
+    for run in before:
+        if run.state is RunState.ACTIVE:
+            raise Cancelled(
+                f"chaos run {run.run_id}: in force, and one at a time is the limit; end it with sre chaos revert"
+            )
+    target, plan = await prepare(request, world, places, policy, value, clock)
+    # What an earlier run left is reverted before the world is looked at.
+    if not any(run.state.left for run in before) and (obstacle := await world.obstacle(request.fault, target, plan)):
+        raise Cancelled(obstacle)
+    return plan
+
+
+def _value_of(request: Request) -> float | None:
+    try:
+        return request.checked_value()
+    except ValueError as error:
+        raise ConfigError([f"sre chaos: --value: {error}"]) from error
 
 
 class _Run:

@@ -16,7 +16,7 @@ from sre.chaos.plan import Plan, make_plan
 from sre.chaos.ports import Target, World
 from sre.clock import Clock
 from sre.errors import LeftChanged, StateError
-from sre.watchdog.journal import JournalUnwritable
+from sre.watchdog.journal import LEVER_NAME, JournalUnwritable
 from sre.watchdog.recover import Recovered, recover
 
 LOCK_NAME = "lock"
@@ -53,9 +53,15 @@ async def prepare(
     Raises:
         Cancelled: With every reason not to inject.
     """
+    if (lever := places.folder / LEVER_NAME).exists():
+        raise Cancelled(f"{lever}: the safety lever is set; remove the file to allow faults")
     target = await world.target(request.engine)
     found = refusals(
-        request, target, guard_answers=await world.guard_answers(), max_hold_seconds=policy.max_hold_seconds
+        request,
+        target,
+        guard_answers=await world.guard_answers(),
+        max_hold_seconds=policy.max_hold_seconds,
+        gpus_shown=await world.gpus_shown() if request.fault.deed == "gpu_overlay" else (),
     )
     if found:
         raise Cancelled(*found)

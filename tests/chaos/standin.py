@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +105,8 @@ class StandInWorld:
     serves_again: bool = True
     on_inject: Callable[[PlannedStep], None] = lambda step: None
     guard: bool = True
+    gpus: Collection[int] = (0,)
+    obstructed: str | None = None
     injected: list[str] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     """What ``target`` answers, one after the other; then always the true one."""
@@ -115,8 +117,11 @@ class StandInWorld:
     async def guard_answers(self) -> bool:
         return self.guard
 
+    async def gpus_shown(self) -> Collection[int]:
+        return self.gpus
+
     async def obstacle(self, fault: Fault, target: Target, plan: Plan) -> str | None:
-        return None
+        return self.obstructed
 
     def inject(self, step: PlannedStep, expires_monotonic: float) -> None:
         self.on_inject(step)

@@ -16,9 +16,9 @@ import pytest
 
 from sre.adapters.clock import SystemClock
 from sre.chaos.admission import Cancelled
-from sre.chaos.plan import PlannedStep
+from sre.chaos.plan import Plan, PlannedStep
 from sre.chaos.report import Ending, Report, Stamp, Verdict
-from sre.control.chaos_run import Point, run_fault
+from sre.control.chaos_run import Point, rehearse, run_fault
 from sre.control.chaos_start import Places, Policy
 from sre.control.chaos_status import RunState, active_faults, end_all, recover_at_start, survey
 from sre.errors import ConfigError, ExitCode, LeftChanged, StateError
@@ -205,6 +205,29 @@ async def test_safety_lever_ends_what_runs_and_refuses_what_starts(world: StandI
         assert (await task).verdict is Verdict.ABORTED
     with pytest.raises(Cancelled, match="safety lever"):
         await run(world, where)
+
+
+async def test_a_rehearsal_refuses_what_a_run_would_and_changes_nothing(world: StandInWorld, short_dir: Path) -> None:
+    where = places(short_dir)
+
+    async def rehearsed(fault: str = "gpu-hang", **changes: object) -> Plan:
+        return await rehearse(request(fault, **changes), world, where, QUICK, SystemClock())
+
+    assert (await rehearsed()).fault == "gpu-hang"
+    assert list(where.folder.iterdir()) == []
+    with pytest.raises(Cancelled, match="reads no GPU 7"):
+        await rehearsed("gpu-temperature", gpus=(7,))
+    world.obstructed = "stopped already"
+    for attempt in (rehearsed, lambda: run(world, where)):
+        with pytest.raises(Cancelled, match="stopped already"):
+            await attempt()
+    world.obstructed = None
+    async with in_force(world, where):
+        with pytest.raises(Cancelled, match="in force, and one at a time"):
+            await rehearsed()
+    (where.folder / "STOP").touch()
+    with pytest.raises(Cancelled, match="safety lever"):
+        await rehearsed()
 
 
 async def test_target_replaced_between_plan_and_deed_is_left_alone(world: StandInWorld, short_dir: Path) -> None:

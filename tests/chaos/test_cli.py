@@ -116,10 +116,11 @@ def test_faults_by_file_take_effect_and_leave_no_file(stack: Stack, fault: str, 
     assert list(stack.paths.engine_faults.iterdir()) == []
 
 
-def test_fault_the_guard_does_not_show_is_invalid(stack: Stack) -> None:
-    ran = inject(stack, "gpu-temperature", "--gpu", "7", "--for", "1s")
-    assert (ran.code, ran.document()["verdict"]) == (5, "INVALID"), ran.err
-    assert "absent" in ran.document()["problem"]
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["real", "dry run"])
+def test_a_gpu_that_is_not_there_is_refused(stack: Stack, dry: tuple[str, ...]) -> None:
+    ran = stack.sre("chaos", "inject", "gpu-temperature", "--gpu", "7", "--for", "1s", *dry)
+    assert (ran.code, ran.out) == (1, "")
+    assert "--gpu: the guard reads no GPU 7, so nothing would act on the fault; it reads 0" in ran.err
 
 
 def test_dry_run_shows_the_steps_and_changes_nothing(stack: Stack) -> None:

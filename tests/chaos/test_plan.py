@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,23 @@ def test_what_is_allowed_is_not_refused(
 ) -> None:
     wanted = dataclasses.replace(request(fault), **asked)
     assert refusals(wanted, target(CORES, **change), guard_answers=guard, max_hold_seconds=600.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("shown", "asked", "said"),
+    [
+        ({0}, (7,), ("--gpu: the guard reads no GPU 7, so nothing would act on the fault; it reads 0",)),
+        ({1, 2}, None, ("engines[].gpus: the guard reads no GPU 0, so nothing would act on the fault; it reads 1, 2",)),
+        ({0, 1}, (1,), ()),
+        ((), (7,), ()),
+    ],
+    ids=["asked for", "of the settings", "there", "none is told"],
+)
+def test_a_gpu_that_the_guard_does_not_read_is_refused(
+    shown: Collection[int], asked: tuple[int, ...] | None, said: tuple[str, ...]
+) -> None:
+    wanted = dataclasses.replace(request("gpu-temperature"), gpus=asked)
+    assert refusals(wanted, target(CORES), guard_answers=True, max_hold_seconds=600.0, gpus_shown=shown) == said
 
 
 def test_fault_without_a_guard_is_refused() -> None:
