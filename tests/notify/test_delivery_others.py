@@ -106,4 +106,4 @@ async def test_a_storm_is_a_few_messages(
         await wait_until_async(lambda: count(store, OutboxState.DIGESTED) == 497)
         await wait_until_async(lambda: count(store, OutboxState.SENT) == 4)
     assert len(provider.began) == 4
-    assert provider.began[-1][1].title == "[page] DIGEST 497 incidents: storm"
+    assert provider.began[-1][1].title == "[page] DIGEST 497 incidents: too many messages"
