@@ -453,7 +453,7 @@ def has_state(app: App) -> bool:
     paths = app.paths()
     if StoreReader.is_there(paths.guard_db):
         return True
-    from sre.wiring.guard_seen import guard_seen
+    from sre.wiring.seen import guard_seen
 
     guard = guard_seen(paths)
     if guard is not None:

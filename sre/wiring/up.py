@@ -28,6 +28,7 @@ from sre.stack.ledger import Ledger
 from sre.stack.status import StackReport
 from sre.wiring.invocation import Invocation, Ready, gateway_url, metrics_url
 from sre.wiring.preflight import lost_ports, preflight
+from sre.wiring.seen import moved_under, supervisor_seen
 from sre.wiring.stack import (
     make_host,
     our_pids,
@@ -77,7 +78,7 @@ def _load_ledger(paths: StatePaths) -> Ledger | None:
 
 def check(root: Root, paths: StatePaths, call: Invocation) -> None:
     """
-    See whether a start can succeed; nothing is changed but the state folder, which is made.
+    See whether a start can succeed; nothing is changed but the state folder, which is made. The caller holds the lock.
 
     Raises:
         CannotStart: With everything that stands in the way.
@@ -86,7 +87,10 @@ def check(root: Root, paths: StatePaths, call: Invocation) -> None:
     ours: frozenset[int] = frozenset()
     try:
         paths.create()
-        ours = our_pids(make_host(paths, os.environ, Path.cwd()), _load_ledger(paths))
+        host = make_host(paths, os.environ, Path.cwd())
+        if (other := supervisor_seen(host)) is not None:
+            raise CannotStart([moved_under(other, paths.root)])
+        ours = our_pids(host, _load_ledger(paths))
     except ConfigError as error:
         problems += error.problems
     problems += preflight(root, ours, os.environ, with_guard=call.with_guard)
@@ -95,10 +99,11 @@ def check(root: Root, paths: StatePaths, call: Invocation) -> None:
 
 
 def dry_run_problems(root: Root, paths: StatePaths, call: Invocation) -> list[str]:
-    """As ``check``, as a list, without making the state folder."""
-    ours = (
-        our_pids(make_host(paths, os.environ, Path.cwd()), _load_ledger(paths)) if paths.run.is_dir() else frozenset()
-    )
+    """As ``check``, as a list, without making the state folder and without its lock."""
+    host = make_host(paths, os.environ, Path.cwd())
+    if not paths.run.is_dir() and (other := supervisor_seen(host)) is not None:
+        return [moved_under(other, paths.root)]
+    ours = our_pids(host, _load_ledger(paths)) if paths.run.is_dir() else frozenset()
     return preflight(root, ours, os.environ, with_guard=call.with_guard)
 
 
@@ -232,9 +237,15 @@ async def down(
     Raises:
         Unreachable: A supervisor holds the stack but does not answer.
         LeftChanged: A process could not be ended.
+        StateError: The folder was moved away under a supervisor that lives.
     """
     if not paths.run.is_dir():
-        return False
+        host = make_host(paths, os.environ, Path.cwd())
+        if not host.marked():
+            return False
+        if (other := supervisor_seen(host)) is not None:
+            raise StateError(moved_under(other, paths.root))
+        paths.create()
     client = SupervisorClient(paths.supervisor_socket)
     try:
         report = await client.status()
@@ -292,6 +303,8 @@ async def _down_without_supervisor(
         )
     try:
         host = make_host(paths, os.environ, Path.cwd())
+        if (other := supervisor_seen(host)) is not None:
+            raise StateError(moved_under(other, paths.root))
         specs = specs_of_leftovers(host, _load_ledger(paths), root)
         if not specs:
             return False

@@ -1,4 +1,4 @@
-"""Whether a guard runs for a state folder, also where its files are not there any more."""
+"""What runs for a state folder, also where its files are not there any more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import socket
 from pathlib import Path
 
+from sre.adapters.processes import proc
+from sre.adapters.processes.host import ProcessHost
 from sre.settings.paths import StatePaths
 from sre.stack.processes import GUARD_NAME
 from sre.wiring.stack import make_host
@@ -30,3 +32,23 @@ def guard_seen(paths: StatePaths) -> str | None:
         except OSError:  # no such file, nobody listens, too long a path
             return None
     return f"it listens on {paths.guard_socket}"
+
+
+def supervisor_seen(host: ProcessHost) -> int | None:
+    """Return the pid of another living supervisor of this stack: of a parent of what carries its mark."""
+    for found in host.marked():
+        stat = proc.read_stat(found.identity.pid)
+        if stat is None or stat.parent == os.getpid():
+            continue
+        argv = proc.command_line(stat.parent)
+        if "up" in argv and any(Path(word).name == "sre" for word in argv[1:3]):  # python -m sre …, python …/bin/sre …
+            return stat.parent
+    return None
+
+
+def moved_under(pid: int, root: Path) -> str:
+    """Say that the supervisor ``pid`` runs a stack whose lock is not in ``root`` any more, and what to do."""
+    return (
+        f"state folder {root}: moved or deleted while sre up (pid {pid}) uses it; put it back, or end that one with"
+        f" kill {pid}"
+    )
