@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,8 @@ async def stack_status(paths: StatePaths) -> StackStatus:
     (stack, stack_problem), (guard, guard_problem) = await asyncio.gather(
         _ask_supervisor(paths), ask_guard(paths.guard_socket)
     )
+    if stack is None and not paths.supervisor_socket.exists():
+        stack_problem = _moved(paths) or stack_problem
     leftovers = () if stack is not None else _leftovers(paths)
     if guard_problem == NOBODY_ANSWERS:
         guard_problem = _absent_guard(stack, leftovers)
@@ -85,6 +88,15 @@ async def _ask_supervisor(paths: StatePaths) -> tuple[StackReport | None, str | 
         return await SupervisorClient(paths.supervisor_socket).status(), None
     except DependencyError as error:
         return None, str(error)
+
+
+def _moved(paths: StatePaths) -> str | None:
+    """Where a supervisor lives all the same: its folder was moved away under it."""
+    from sre.wiring.seen import moved_under, supervisor_seen  # heavy, and seldom needed
+    from sre.wiring.stack import make_host
+
+    other = supervisor_seen(make_host(paths, os.environ, Path("/")))
+    return None if other is None else f"supervisor: {moved_under(other, paths.root)}"
 
 
 def _absent_guard(stack: StackReport | None, leftovers: tuple[tuple[str, int], ...]) -> str:

@@ -12,10 +12,11 @@ import pytest
 
 from sre.adapters.processes import proc
 from sre.adapters.processes.files import stack_id
-from sre.errors import StateError
+from sre.errors import ExitCode, StateError
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.wiring.invocation import Invocation
+from sre.wiring.status import stack_status
 from sre.wiring.up import CannotStart, check, down, dry_run_problems
 
 SUPERVISOR = """
@@ -45,6 +46,9 @@ async def test_a_supervisor_whose_folder_is_gone_is_told_and_what_it_left_is_end
         with pytest.raises(StateError, match=told):
             await stop(paths)
         assert not paths.root.exists()
+        status = await stack_status(paths)
+        assert f"(pid {supervisor.pid})" in (status.stack_problem or ""), "it is not called not running"
+        assert status.exit_code is ExitCode.NO_ANSWER
         (problem,) = dry_run_problems(Root(), paths, call)
         assert f"(pid {supervisor.pid})" in problem
         with pytest.raises(CannotStart, match=told):
