@@ -81,10 +81,15 @@ def list_incidents(app: App, only_open: bool, output: str) -> int:
         for one in found
     ]
     app.emit(output, data, rows(lines) if lines else "no incidents")
+    if not problems and not has_state(app):
+        if folders:
+            problems = [
+                f"guard state {app.paths().guard_db}: not there, though it wrote these: it was moved or deleted"
+            ]
+        else:
+            app.note(no_state(app))
     for problem in problems:
         app.note(problem)
-    if not problems and not has_state(app):
-        app.note(no_state(app))
     return ExitCode.NO_ANSWER if problems else ExitCode.OK
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sre.adapters.incident_files import IncidentFiles
 from sre.adapters.processes.files import stack_id
 from sre.cli.main import run
 from sre.settings.paths import StatePaths
@@ -76,3 +77,15 @@ def test_of_a_state_that_cannot_be_read_nothing_is_called_absent(
         assert "the file is empty" in said.err
         assert "there is no" not in said.err
         assert said.out == ""
+
+
+def test_incidents_whose_state_is_gone_are_not_those_of_a_guard_that_never_ran(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = StatePaths(short_dir)
+    IncidentFiles(paths.incidents).open("inc-20270115-090000-00a1", {"scope": "engine a", "reason": "hang"})
+    assert run(["--state-dir", str(short_dir), "incident", "list"]) == 5
+    out, err = capsys.readouterr()
+    assert out.startswith("inc-20270115-090000-00a1")
+    assert "moved or deleted" in err
+    assert "the guard has not run" not in err

@@ -101,7 +101,7 @@ def test_a_reader_needs_no_guard_that_runs(store: GuardStore, db: Path, clock: M
 
 
 def test_a_reader_without_a_store_is_told_to_start_one(db: Path, clock: ManualClock) -> None:
-    with pytest.raises(StateError, match="not there; the guard has not run yet"):
+    with pytest.raises(StateError, match="not there; the guard has not run yet, or it was moved or deleted"):
         StoreReader.open_readonly(db, clock=clock, boot_id="b")
     assert not db.exists()
 

@@ -13,7 +13,6 @@ from sre.adapters.store import rows as rows_table
 from sre.adapters.store import schema
 from sre.adapters.store.writing import Writing
 from sre.clock import Clock
-from sre.errors import StateError
 
 
 class OutboxDesk(Writing):
@@ -27,7 +26,7 @@ class OutboxDesk(Writing):
     def open(cls, path: Path, *, clock: Clock, boot_id: str) -> Self:
         """Open an existing store. Raises StateError."""
         if not schema.refuse_damage(path):
-            raise StateError(f"guard state {path}: not there; the guard has not run yet: start it with sre up")
+            raise schema.absent(path)
         desk = cls(path, schema.connect(path, readonly=False), clock, boot_id)
         desk._inode = os.stat(path).st_ino
         return desk

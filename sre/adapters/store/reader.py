@@ -19,7 +19,6 @@ from sre.adapters.store import schema
 from sre.adapters.store.moment import Now
 from sre.adapters.store.turns import Turns
 from sre.clock import Clock
-from sre.errors import StateError
 from sre.notify.policy import Dispatch
 
 UNLIMITED = Dispatch()
@@ -50,7 +49,7 @@ class StoreReader:
             StateError: There is none, or it cannot be trusted.
         """
         if not schema.refuse_damage(path):
-            raise StateError(f"guard state {path}: not there; the guard has not run yet: start it with sre up")
+            raise schema.absent(path)
         return StoreReader(path, schema.connect(path, readonly=True), clock, boot_id)
 
     @staticmethod

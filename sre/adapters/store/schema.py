@@ -196,6 +196,14 @@ def refuse_damage(path: Path) -> bool:
     return exists
 
 
+def absent(path: Path) -> StateError:
+    """What is raised where there is no file. Whether there ever was one cannot be known."""
+    return StateError(
+        f"guard state {path}: not there; the guard has not run yet, or it was moved or deleted: start the guard with"
+        " sre up, or put it back"
+    )
+
+
 def connect(
     path: Path, *, readonly: bool, trace: Trace | None = None, older: Callable[[sqlite3.Connection], None] | None = None
 ) -> sqlite3.Connection:
