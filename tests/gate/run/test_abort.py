@@ -75,6 +75,25 @@ def test_objectives_bind_the_stages_they_are_about_and_none_of_the_search() -> N
     assert applies(ObjectiveSettings(request_class="short"), low)
 
 
+def test_the_objective_of_one_class_does_not_give_up_a_stage_of_several() -> None:
+    """What fails may be of the other class, and that is not known before the stage is over."""
+    mix = [{"name": "short", "share": 0.5}, {"name": "long", "share": 0.5}]
+    stage = staircase(LoadSettings.model_validate({"mix": mix}), 0)[0]
+    strict = ObjectiveSettings(request_class="short", failed_ratio=0.001, ttft_p99_seconds=0.1)
+    assert limits_of(stage, [strict], 5.0) == Limits(0.5, None, 5.0)
+
+
+def test_a_stage_that_is_named_is_bound_above_the_highest_rate_too() -> None:
+    _, _, high = staircase(LoadSettings(), 0)
+    named = ObjectiveSettings(stage=high.name, max_qps=high.rate_rps / 2, failed_ratio=0.01)
+    assert limits_of(high, [named], 5.0) == Limits(0.01, None, 5.0)
+
+
+def test_a_stage_at_exactly_the_highest_rate_is_bound() -> None:
+    low, _, _ = staircase(LoadSettings(), 0)
+    assert applies(ObjectiveSettings(max_qps=low.rate_rps, failed_ratio=0.01), low)
+
+
 def test_every_reason_has_a_sentence() -> None:
     assert all(explain(reason.value) != reason.value for reason in AbortReason)
     assert explain("something else") == "something else"

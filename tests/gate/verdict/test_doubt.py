@@ -18,7 +18,7 @@ from sre.gate.self_checks import Check
 from sre.gate.stages import RequestClass
 from sre.gate.verdict import Reason, Verdict
 from sre.settings.gate import ObjectiveSettings
-from tests.gate.verdict.simulated import COMPARISON_ONLY, DEFAULTS, Model, stage_result
+from tests.gate.verdict.simulated import BUSY_CLIENT, COMPARISON_ONLY, DEFAULTS, Model, stage_result
 from tests.gate.verdict.test_baseline import accepted, result
 from tests.gate.verdict.test_judge import runs
 from tests.gate.verdict.test_objectives import run_of, stage_of
@@ -71,6 +71,18 @@ def test_what_was_asked_for_and_not_seen_takes_the_pass_and_nothing_else() -> No
         unseen,
     )
     assert judge(runs(1, slowness=1.4), runs(2), DEFAULTS, unseen=unseen).verdict is Verdict.FAIL
+
+
+def test_a_client_that_was_the_limit_is_told_before_what_else_is_open() -> None:
+    said = "this machine cannot send 1000 requests per second on time: its send lag is 45 ms (P99)"
+    verdict = judge(runs(1), runs(2), DEFAULTS, calibration=BUSY_CLIENT, unseen="long-tail test: not run")
+    assert (verdict.verdict, verdict.reasons, verdict.summary) == (
+        Verdict.INCONCLUSIVE,
+        (Reason.CLIENT_LIMITED,),
+        said,
+    )
+    nothing_to_judge = judge([], None, replace(DEFAULTS, objectives=()), calibration=BUSY_CLIENT)
+    assert nothing_to_judge.reasons == (Reason.CLIENT_LIMITED, Reason.NO_BASELINE)
 
 
 def test_a_remark_stands_beside_every_verdict() -> None:

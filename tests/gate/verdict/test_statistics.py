@@ -113,6 +113,7 @@ def test_wilson_bounds_a_share() -> None:
         assert abs(0.1 - bound) == pytest.approx(1.6449 * math.sqrt(bound * (1 - bound) / 50), rel=1e-3)
     assert wilson(0, 10)[0] == 0
     assert wilson(10, 10)[1] == 1
+    assert 0 < wilson(1, 10)[0] < 0.1 < 0.9 < wilson(9, 10)[1] < 1, "one failure is one"
     with pytest.raises(ValueError):
         wilson(3, 2)
 
