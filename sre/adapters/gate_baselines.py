@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sre.adapters.processes.files import write_atomically
@@ -54,7 +54,7 @@ class BaselineFolder:
 
     def load(self, name: str) -> Baseline | None:
         """
-        Return the baseline; None: there is none.
+        Return the baseline, named as its file is, which may be a copy; None: there is none.
 
         Raises:
             ConfigError: no such name can be.
@@ -73,7 +73,7 @@ class BaselineFolder:
             raise StateError(f"{path}: cannot be read: {error.strerror}; correct its permissions") from error
         if len(content) > LARGEST_BYTES:
             raise StateError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB: no baseline of the gate")
-        return baselines.loads(text, str(path))
+        return replace(baselines.loads(text, str(path)), name=name)
 
     def update(self, name: str, change: Callable[[Baseline | None], Baseline]) -> Baseline:
         """

@@ -49,13 +49,23 @@ def test_a_damaged_file_is_said_hides_no_other_and_can_be_replaced(tmp_path: Pat
     with pytest.raises(StateError, match=r"bad\.json"):
         folder.load("bad")
     bad, good = folder.list()
-    assert (bad.name, bad.baseline, good.baseline) == ("bad", None, made)
+    assert (bad.name, bad.baseline, good.baseline) == ("bad", None, replace(made, name="good"))
     assert "bad.json" in bad.problem
     with pytest.raises(StateError):
         folder.update("bad", lambda existing: made)
     assert (tmp_path / "bad.json").read_bytes() == content
     folder.replace("bad", made)
-    assert folder.load("bad") == made
+    assert folder.load("bad") == replace(made, name="bad")
+
+
+def test_a_copied_file_is_called_by_its_own_name(tmp_path: Path) -> None:
+    """Else what is said about it sends people to the file that it was copied from."""
+    folder = BaselineFolder(tmp_path)
+    folder.replace("default", accepted(result()))
+    (tmp_path / "other.json").write_bytes((tmp_path / "default.json").read_bytes())
+    copied = folder.load("other")
+    assert copied is not None
+    assert copied.name == "other"
 
 
 def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
