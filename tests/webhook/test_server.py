@@ -8,7 +8,7 @@ import gzip
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import pytest
 import pytest_asyncio
 
 from sre.actions.records import OutboxState
+from sre.adapters.incident_files import IncidentFiles
+from sre.incidents.records import Incident
 from sre.notify.alert_records import Verdict
 from sre.servers.alert_webhook import PATH
 from tests.webhook.live import BEARER, LIMITS, TOKEN, Receiver, receiver
@@ -303,16 +305,16 @@ async def test_a_full_disk_means_come_again_and_ends_by_itself(webhook: Receiver
     assert b" 200 " in await webhook.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 
 
-async def test_an_incident_has_a_folder_that_says_when_it_ended(webhook: Receiver) -> None:
+async def test_an_incident_has_a_folder_that_says_when_it_ended(
+    webhook: Receiver, wait_until_async: Callable[..., Awaitable[Any]]
+) -> None:
+    files = IncidentFiles(webhook.folder / "incidents")
+
+    def ended() -> Incident | None:
+        found = [files.read(name) for name in files.list()]
+        return found[0] if [one is not None and one.resolved for one in found] == [True] else None
+
     await webhook.post(body(one(node="n1")))
     await webhook.post(body(one(node="n1", status="resolved")))
-    for _ in range(2):
-        await webhook.intake.turn()
-    from sre.adapters.incident_files import IncidentFiles
-
-    files = IncidentFiles(webhook.folder / "incidents")
-    (name,) = files.list()
-    found = files.read(name)
-    assert found is not None
-    assert found.resolved
+    found = await wait_until_async(ended)  # the webhook's own turns write it, beside the posts
     assert found.facts["reason"] == "VllmQueueGrowing"
