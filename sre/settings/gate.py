@@ -148,9 +148,9 @@ SUBJECT = frozenset({"server", "server_version", "engine_version"})
 """What is under test: it may differ."""
 CONDITIONS = (
     "method", "model", "api", "streaming", "prompt_sizing", "seed", "warm_up", "request_timeout_seconds", "stages",
-    "stage_seconds", "arrivals", "trace", "answer_length", "max_model_len", "engines", "engine.block_size",
-    "engine.cache_dtype", "engine.enable_prefix_caching", "engine.gpu_memory_utilization", "gpus", "client_cpu",
-    "client_cores", "client_host", "tool", "prompt_tokens", "strategy", "backend", "max_concurrency",
+    "stage_seconds", "arrivals", "trace", "answer_length", "cached_prompts", "max_model_len", "engines",
+    "engine.block_size", "engine.cache_dtype", "engine.enable_prefix_caching", "engine.gpu_memory_utilization", "gpus",
+    "client_cpu", "client_cores", "client_host", "tool", "prompt_tokens", "strategy", "backend", "max_concurrency",
 )  # fmt: skip
 """What must be equal, by name; the last five are told by imported files. Each class of the mix adds one of its own."""
 OF_CLASS = "mix."

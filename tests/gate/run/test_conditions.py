@@ -13,7 +13,7 @@ from sre.gate.fingerprint import Fingerprint
 from sre.gate.importers import fingerprint, imported
 from sre.gate.plan import Trace
 from sre.gate.result import Smoke
-from sre.gate.same_work import ANSWER_LENGTH
+from sre.gate.same_work import ANSWER_LENGTH, CACHED_PROMPTS
 from sre.settings.gate import OF_CLASS, SUBJECT, GateSettings
 from sre.settings.load import parse_settings
 
@@ -37,7 +37,7 @@ def test_every_condition_of_a_run_may_be_declared(trace: Trace | None) -> None:
     found = environment.fingerprint(GateSettings(), SMOKE, told, trace)
     assert "client_host" in names_of(found)
     assert any(name.startswith(OF_CLASS) for name in names_of(found))
-    taken({*names_of(found), ANSWER_LENGTH})
+    taken({*names_of(found), ANSWER_LENGTH, CACHED_PROMPTS})
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
