@@ -58,6 +58,7 @@ def demo(app: App, kind: str, python: str | None, model: Path | None, keep: bool
 
 
 def _engine(kind: str, python: str | None, model: Path | None) -> DemoEngine:
+    from sre.settings.base import expanded
     from sre.wiring.demo_stack import DemoEngine
 
     if kind == "sim":
@@ -69,7 +70,7 @@ def _engine(kind: str, python: str | None, model: Path | None) -> DemoEngine:
     if chosen is None:
         raise ConfigError(["sre demo: which Python has the CPU build of vLLM? Say --python PATH, or run make setup"])
     if "/" in chosen:  # the demo's sre.yaml stands elsewhere, and paths in it begin there
-        chosen = str(Path(chosen).expanduser().absolute())
+        chosen = str(expanded(chosen).absolute())
     return DemoEngine("vllm", chosen, None if model is None else model.absolute())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
@@ -23,9 +24,14 @@ def folder_of_file(info: ValidationInfo) -> str | None:
     return folder if isinstance(folder, str) else None
 
 
+def expanded(path: str | Path) -> Path:
+    """``path`` with ``~`` as the home folder. That of a user who is not here stays as it is, and is not found."""
+    return Path(os.path.expanduser(path))
+
+
 def from_folder(path: str, folder: str) -> str:
     """``path`` as a file in ``folder`` means it: ``~`` is the home folder, a relative path begins at ``folder``."""
-    return os.path.join(folder, os.path.expanduser(path))
+    return os.path.join(folder, expanded(path))
 
 
 def reference_from_folder(reference: str, folder: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sre.errors import ConfigError
+from sre.settings.base import expanded
 from sre.settings.stack import StackSettings
 
 LONGEST_SOCKET_PATH = 100
@@ -134,10 +135,14 @@ def state_paths(stack: StackSettings, override: Path | None, environ: Mapping[st
     Return the state folder of ``stack``: ``override``, else ``stack.state_dir``, else ``$XDG_STATE_HOME/sre/NAME``.
 
     Raises:
-        ConfigError: The path is too long to hold Unix sockets.
+        ConfigError: The path is too long to hold Unix sockets, or in the home folder of a user who is not here.
     """
     base = Path(environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", "/")) / ".local" / "state")
-    root = Path(override or stack.state_dir or base / "sre" / stack.name).expanduser().absolute()
+    chosen = expanded(override or stack.state_dir or base / "sre" / stack.name)
+    if str(chosen).startswith("~"):
+        user = chosen.parts[0].removeprefix("~")
+        raise ConfigError([f"state folder {chosen}: no user {user} here; a folder of this name is ./{chosen.parts[0]}"])
+    root = chosen.absolute()
     paths = StatePaths(root)
     longest = len(os.fsencode(paths.supervisor_socket)) + len("gateway/") - len("run/")
     if longest > LONGEST_SOCKET_PATH:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from sre.errors import ConfigError
 from sre.redaction import HIDDEN
-from sre.settings.base import SECRET_REFERENCE
+from sre.settings.base import SECRET_REFERENCE, expanded
 
 MAX_SECRET_BYTES = 64 * 1024
 
@@ -46,7 +45,7 @@ def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> st
         return value
     if kind != "file":
         raise ConfigError([f"{where}: a secret is never written here; write env:NAME or file:/path"])
-    path = Path(rest).expanduser()
+    path = expanded(rest)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_SECRET_BYTES + 1)

@@ -17,6 +17,7 @@ from sre.gate import plan
 from sre.gate.arrivals import TraceEntry
 from sre.gate.baseline import Baseline
 from sre.gate.plan import Trace
+from sre.settings.base import expanded
 from sre.settings.gate import GateSettings
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
@@ -74,7 +75,7 @@ def asked_for(
     trace: Trace | None = None
     entries: Sequence[TraceEntry] = ()
     if settings.load.trace_file is not None:
-        trace, entries = read_trace(Path(settings.load.trace_file).expanduser())
+        trace, entries = read_trace(expanded(settings.load.trace_file))
     problems = list(_unknown_stages(settings, trace))
     if problems:
         raise ConfigError(problems)

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from sre.errors import ConfigError
-from sre.settings.paths import StatePaths
+from sre.settings.base import expanded
+from sre.settings.paths import StatePaths, state_paths
+from sre.settings.secrets import resolve_secret
+from sre.settings.stack import StackSettings
 
 
 def mode(folder: Path) -> int:
@@ -42,3 +45,15 @@ def test_a_folder_in_which_others_could_write_is_refused_not_closed(tmp_path: Pa
     with pytest.raises(ConfigError, match="chmod go-w"):
         paths.create()
     assert mode(paths.root) == 0o770
+
+
+def test_a_state_folder_of_a_user_who_is_not_here_is_refused_not_made_beside_us() -> None:
+    stack = StackSettings.model_construct(name="demo", state_dir=None)
+    with pytest.raises(ConfigError, match=r"no user nosuchuser here; a folder of this name is \./~nosuchuser"):
+        state_paths(stack, Path("~nosuchuser/state"), {})
+
+
+def test_a_file_of_a_user_who_is_not_here_is_not_found() -> None:
+    assert expanded("~nosuchuser/secret") == Path("~nosuchuser/secret")
+    with pytest.raises(ConfigError, match="No such file"):
+        resolve_secret("file:~nosuchuser/secret", "notify.x", {})

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import sre
+from sre.settings.base import expanded
 from sre.settings.paths import StatePaths
 from sre.settings.stack import EngineSettings
 from sre.stack.commands import FaultHook, reachable_host, vllm_command
@@ -37,14 +38,14 @@ def interpreter(engine: EngineSettings) -> str:
     """Path of the interpreter that shall run vLLM; may not exist. Links stay: a venv is known by its own path."""
     if engine.python is None:
         return sys.executable
-    wanted = str(Path(engine.python).expanduser())
+    wanted = str(expanded(engine.python))
     return shutil.which(wanted) or wanted
 
 
 def model_folder(engine: EngineSettings) -> Path | None:
     """The model's folder (or file) as an absolute path, if ``model`` is a path; None for a name in a model hub."""
     is_path = engine.model.startswith(("/", "./", "../", "~")) or engine.model in {".", ".."}
-    return Path(engine.model).expanduser().absolute() if is_path else None
+    return expanded(engine.model).absolute() if is_path else None
 
 
 def problems(engine: EngineSettings) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sre.errors import ConfigError
 from sre.notify.forms import SMS_LIMITS
 from sre.notify.renderer import ChannelTemplates
 from sre.notify.samples import sms_problem
 from sre.notify.templates import FORMS, MOST_CHARACTERS, Form, Template, parse
+from sre.settings.base import expanded
 from sre.settings.notify import ChannelSettings, Language, NotifySettings, TemplateSettings
 
 
@@ -68,9 +67,9 @@ class _Loader:
 
     def _read(self, path: str, setting: str) -> str | None:
         try:
-            with Path(path).expanduser().open("rb") as file:
+            with expanded(path).open("rb") as file:
                 return file.read(4 * MOST_CHARACTERS + 4).decode("utf-8")
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             self.problems.append(f"{setting}: {path}: {reason}; check path and permissions")
             return None
