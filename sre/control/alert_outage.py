@@ -13,6 +13,7 @@ from sre.actions import facts
 from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
 from sre.clock import Clock
+from sre.notify.notices import over_message
 from sre.notify.view import moment
 
 log = logging.getLogger("sre.webhook")
@@ -21,6 +22,7 @@ LOOK_SECONDS = 5.0
 TOLD_AFTER_SECONDS = 30.0
 """Alertmanager comes again within that time; what lasts longer makes its pages late."""
 REASON = "alerts-not-stored"
+OVER = "alerts can be stored again"
 NEXT = "free the disk, or mend the guard's state folder; Alertmanager sends the alerts again by itself"
 
 
@@ -60,7 +62,7 @@ class OutageWatch:
         if problem is None:
             told, self._told, self._since = self._told, [], None
             if told:
-                self._tell([replace(one, message=_over(one.message, self._clock.wall())) for one in told])
+                self._tell([replace(one, message=over_message(one.message, OVER, self._clock.wall())) for one in told])
             return
         if self._since is None:
             self._since = now
@@ -82,17 +84,4 @@ def _begun(problem: str, wall: float, seconds: float) -> Message:
         summary=f"alerts cannot be stored, so nobody is told of them: {problem}",
         at_wall=wall,
         facts=((facts.SINCE, f"{wall - seconds:.0f}"), (facts.NEXT, NEXT)),
-    )
-
-
-def _over(begun: Message, wall: float) -> Message:
-    return Message(
-        incident_id=begun.incident_id,
-        event="resolve",
-        severity="info",
-        scope=begun.scope,
-        reason=begun.reason,
-        summary="alerts can be stored again",
-        at_wall=wall,
-        facts=((facts.SINCE, f"{begun.at_wall:.0f}"),),
     )

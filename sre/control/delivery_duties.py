@@ -12,6 +12,7 @@ from sre.actions.records import OutboxMessage
 from sre.actions.types import Message
 from sre.clock import Clock
 from sre.errors import StateError
+from sre.notify.notices import over_message
 from sre.notify.view import moment
 from sre.settings.notify import ChannelSettings
 
@@ -68,7 +69,7 @@ class Duties:
         if trouble is not None and trouble.logged:
             log.warning("outbox: %s works again", name)
         if trouble is not None and trouble.told is not None:
-            self._send(_over(trouble.told, name, self._clock.wall()))
+            self._send(over_message(trouble.told, f"{name} works again", self._clock.wall()))
         return None
 
     def _fails(self, name: str, error: StateError) -> StateError:
@@ -124,17 +125,4 @@ def _begun(name: str, error: str, wall: float) -> Message:
         summary=f"{name} fails again and again: {error}",
         at_wall=wall,
         facts=((facts.SINCE, f"{wall:.0f}"), (facts.NEXT, "read the guard's log")),
-    )
-
-
-def _over(begun: Message, name: str, wall: float) -> Message:
-    return Message(
-        incident_id=begun.incident_id,
-        event="resolve",
-        severity="info",
-        scope=begun.scope,
-        reason=begun.reason,
-        summary=f"{name} works again",
-        at_wall=wall,
-        facts=((facts.SINCE, f"{begun.at_wall:.0f}"),),
     )

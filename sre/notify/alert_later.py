@@ -39,22 +39,12 @@ class Later(Decision):
 
     def silence(self, silent_seconds: float, turned_away: int = 0) -> None:
         """The heartbeat has not been heard for so long; so many posts were turned away since anybody was let in."""
-        if HEARTBEAT_KEY in self._open:
+        incident = self._open_own(
+            HEARTBEAT_KEY, SILENT_REASON, "page", "monitoring pipeline", "heartbeat",
+            "no heartbeat from Prometheus and Alertmanager",
+        )  # fmt: skip
+        if incident is None:
             return
-        self._number += 1
-        incident = AlertIncident(
-            id=incident_id(self._now.wall, self._number),
-            number=self._number,
-            join_key=HEARTBEAT_KEY,
-            name=SILENT_REASON,
-            severity="page",
-            scope="monitoring pipeline",
-            route="heartbeat",
-            summary="no heartbeat from Prometheus and Alertmanager",
-            opened_wall=self._now.wall,
-        )
-        self._put(incident)
-        self._note("transition", SILENT_REASON, Verdict.OPENED.value, incident.id)
         timeout = self._intake.settings.heartbeat.timeout_seconds
         guarded = bool(self._guard.engines)
         self._tell(
@@ -63,23 +53,33 @@ class Later(Decision):
 
     def lock_out(self, turned_away: int, seconds: float) -> None:
         """All posts were turned away for so long."""
-        if LOCKED_OUT_KEY in self._open:
-            return
+        incident = self._open_own(
+            LOCKED_OUT_KEY, LOCKED_OUT_REASON, "ticket", "webhook", "credentials", "all posts are turned away"
+        )
+        if incident is not None:
+            self._tell(locked_out_message(incident, self._now.wall, turned_away, seconds))
+
+    def _open_own(
+        self, join_key: str, name: str, severity: str, scope: str, route: str, summary: str
+    ) -> AlertIncident | None:
+        """Open an incident that no alert brought; None where it is open already."""
+        if join_key in self._open:
+            return None
         self._number += 1
         incident = AlertIncident(
             id=incident_id(self._now.wall, self._number),
             number=self._number,
-            join_key=LOCKED_OUT_KEY,
-            name=LOCKED_OUT_REASON,
-            severity="ticket",
-            scope="webhook",
-            route="credentials",
-            summary="all posts are turned away",
+            join_key=join_key,
+            name=name,
+            severity=severity,
+            scope=scope,
+            route=route,
+            summary=summary,
             opened_wall=self._now.wall,
         )
         self._put(incident)
-        self._note("transition", LOCKED_OUT_REASON, Verdict.OPENED.value, incident.id)
-        self._tell(locked_out_message(incident, self._now.wall, turned_away, seconds))
+        self._note("transition", name, Verdict.OPENED.value, incident.id)
+        return incident
 
     def let_in(self) -> None:
         """Somebody's credentials fit."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from sre.actions import facts
 from sre.actions.types import Message
-from sre.notify.notices import NO_END
+from sre.notify.notices import NO_END, over_message
 from sre.notify.policy import Why
 
 IDS_NAMED = 20
@@ -81,16 +81,7 @@ def digest_message(gathered: Gathered, why: Why, at_wall: float, *, opens: bool,
 
 def digest_over_message(digest: Message, at_wall: float) -> Message:
     """Return what ends a digest: every incident that it told of is over. Their own ends are not told one by one."""
-    return Message(
-        incident_id=digest.incident_id,
-        event="resolve",
-        severity="info",
-        scope=digest.scope,
-        reason=digest.reason,
-        summary=f"all incidents of {digest.incident_id} are over",
-        at_wall=at_wall,
-        facts=((facts.SINCE, f"{digest.at_wall:.0f}"),),
-    )
+    return over_message(digest, f"all incidents of {digest.incident_id} are over", at_wall)
 
 
 def _line(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""Messages that have no end to come, and say so: a paging service would keep them open without a word."""
+"""Ends of what was told. What has none to come says so: a paging service would keep it open without a word."""
 
 from __future__ import annotations
 
@@ -14,3 +14,17 @@ NO_END = "a notice: no end of it is told; where it opened something, close it by
 def without_end(message: Message) -> Message:
     """Return ``message`` as one that has no end to come, and says so."""
     return replace(message, event="blind", facts=(*message.facts, (facts.MEANING, NO_END)))
+
+
+def over_message(begun: Message, summary: str, at_wall: float) -> Message:
+    """Return the end of what ``begun`` opened."""
+    return Message(
+        incident_id=begun.incident_id,
+        event="resolve",
+        severity="info",
+        scope=begun.scope,
+        reason=begun.reason,
+        summary=summary,
+        at_wall=at_wall,
+        facts=((facts.SINCE, f"{begun.at_wall:.0f}"),),
+    )

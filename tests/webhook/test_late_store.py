@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,9 @@ async def turn_until(intake: AlertIntake, done: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_a_trip_and_a_folder_that_were_written_too_late_are_carried_out(tmp_path: Path) -> None:
+async def test_a_trip_and_a_folder_that_were_written_too_late_are_carried_out(
+    tmp_path: Path, wait_until_async: Callable[..., Awaitable[Any]]
+) -> None:
     disk, clock, hands = HangingDisk(), ManualClock(), Tripping()
     store = GuardStore.open(tmp_path / "guard.db", clock=clock, boot_id="boot", trace=disk)
     folders = tmp_path / "incidents"
@@ -82,8 +84,7 @@ async def test_a_trip_and_a_folder_that_were_written_too_late_are_carried_out(tm
         await intake.turn()
         assert not hands.tripped
     async with asyncio.timeout(30):
-        while disk.waiting:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0.005)
+        await wait_until_async(lambda: not disk.waiting)
         repeated = await again_until_stored(intake, trips, opens)
         assert repeated == (Verdict.DUPLICATE, Verdict.DUPLICATE), "it was written, after all"
         # Of both alerts: this guard opened none for the trip. Each has its folder.
