@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,10 +63,15 @@ class BaselineFolder:
         """
         path = self.path(name)
         try:
+            # Asked first: to open a pipe waits for its writer.
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise StateError(f"{path}: is no file but {_kind(path)}; move it away, and accept a baseline")
             with path.open("rb") as file:
                 content = file.read(LARGEST_BYTES + 1)
             text = content.decode("utf-8")
         except FileNotFoundError:
+            if path.is_symlink():
+                raise StateError(f"{path}: is a link to nothing; correct it, or remove it") from None
             return None
         except UnicodeDecodeError:
             raise StateError(f"{path}: is not text; restore the file, or accept a new baseline") from None
@@ -101,9 +107,14 @@ class BaselineFolder:
             write_atomically(path, baselines.dumps(baseline), instead=ANOTHER_FOLDER)
 
     def names(self) -> tuple[str, ...]:
-        """Names of the files there are, sorted; empty without a folder. StateError: it cannot be read."""
+        """
+        Names that are taken, sorted: by baselines, or by what stands in the place of one. Empty without a folder.
+
+        Raises:
+            StateError: it cannot be read.
+        """
         try:
-            found = sorted(path.stem for path in self._folder.iterdir() if path.suffix == ".json" and path.is_file())
+            found = sorted(path.stem for path in self._folder.iterdir() if path.suffix == ".json")
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -138,3 +149,7 @@ class BaselineFolder:
             yield
         finally:
             os.close(descriptor)
+
+
+def _kind(path: Path) -> str:
+    return "a folder" if path.is_dir() else "a pipe or device"

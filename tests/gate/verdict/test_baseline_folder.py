@@ -76,11 +76,24 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"gate\.baseline\.folder"):
         folder.names()
     (tmp_path / "default.json").mkdir()
-    with pytest.raises(StateError, match="cannot be read"):
+    with pytest.raises(StateError, match=r"default\.json: is no file but a folder; move it away"):
         BaselineFolder(tmp_path).load("default")
     with pytest.raises(StateError, match=r"cannot be written: Is a directory; remove the folder that is in its"):
         BaselineFolder(tmp_path).replace("default", accepted(result()))
     assert os.listdir(tmp_path / "default.json") == []
+
+
+def test_what_stands_in_the_place_of_a_baseline_is_listed_with_its_problem(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "gone")
+    os.mkfifo(tmp_path / "pipe.json")
+    folder = BaselineFolder(tmp_path)
+    assert folder.names() == ("folder", "link", "pipe")
+    assert [(one.baseline, one.problem.removeprefix(f"{tmp_path}/")) for one in folder.list()] == [
+        (None, "folder.json: is no file but a folder; move it away, and accept a baseline"),
+        (None, "link.json: is a link to nothing; correct it, or remove it"),
+        (None, "pipe.json: is no file but a pipe or device; move it away, and accept a baseline"),
+    ]
 
 
 def test_a_read_only_disk_has_a_remedy_of_its_own() -> None:
