@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
 
 from sre.gate.answer import Answer
 from sre.gate.records import Cause, Outcome
@@ -52,13 +53,14 @@ def short(text: str) -> str:
     return line if len(line) <= MOST_DETAIL else line[: MOST_DETAIL - 1] + "…"
 
 
-def of_status(status: int, reason: str | None, body: bytes) -> Ending:
+def of_status(status: int, reason: str | None, body: bytes, location: str | None = None) -> Ending:
     """
     Return the end of a request whose status is not 200.
 
     Args:
         reason: Header x-sre-reason, where a gateway of ours refused.
         body: Its first kilobytes, for the message.
+        location: Header Location: where a redirect points.
     """
     message = _message(body)
     text = short(f"HTTP {status}: {message}" if message else f"HTTP {status}")
@@ -71,8 +73,31 @@ def of_status(status: int, reason: str | None, body: bytes) -> Ending:
     if status >= 400:
         return Ending(Cause.CLIENT_ERROR, text)
     if status >= 300:
-        return Ending(Cause.REDIRECT, text)
+        place = bare_url(location) if location else ""
+        return Ending(Cause.REDIRECT, short(f"HTTP {status} to {place}") if place else text)
     return Ending(Cause.MALFORMED, text)
+
+
+def bare_url(url: str) -> str:
+    """``url`` as it may be shown: without credentials, query and fragment, where tokens are. "": it is none."""
+    try:
+        parts = urlsplit(url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    except ValueError:
+        return ""
+
+
+def moved_base(asked: str, base: str, location: str) -> str:
+    """
+    The base URL that a redirect of ``asked``, a URL below ``base``, points to. "": it points to something else, or
+    back to the same base.
+    """
+    try:
+        place = bare_url(urljoin(asked, location)).rstrip("/")
+    except ValueError:
+        return ""
+    found = place.removesuffix(asked.removeprefix(base))
+    return found if found not in (place, bare_url(base)) else ""
 
 
 def of_answer(answer: Answer, *, cut: str | None, max_tokens: int | None, content_type: str) -> Ending:

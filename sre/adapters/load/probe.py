@@ -20,7 +20,7 @@ from sre.adapters.load.wire import Target
 from sre.clock import Clock
 from sre.errors import ConfigError, MalformedResponse, Rejected, SreError, Unreachable
 from sre.gate.answer import Answer
-from sre.gate.ending import Ending, of_answer, of_status
+from sre.gate.ending import Ending, moved_base, of_answer, of_status
 from sre.gate.prompts import TOLERANCE_RATIO, PromptScale, prompt, scale_by_chars, scale_from
 from sre.gate.records import Cause
 from sre.gate.result import Smoke
@@ -118,7 +118,7 @@ class Probe:
     # ---- model -----------------------------------------------------------------------------------------------------
 
     async def _find_model(self) -> None:
-        status, body, _ = await self._request("GET", "/v1/models")
+        status, body, headers = await self._request("GET", "/v1/models")
         if status in (404, 405) and self.target.model:
             return  # some servers list no models
         if status in (401, 403):
@@ -126,10 +126,12 @@ class Probe:
                 self._system, f"refuses the API key (HTTP {status}); set gate.target.api_key, e.g. env:OPENAI_API_KEY"
             )
         if status != 200:
+            location = headers.get("Location", "")
+            moved = moved_base(f"{self.target.url}/v1/models", self.target.url, location)
+            remedy = f"write {moved}" if moved else "it must be the base URL of an OpenAI-compatible server"
             raise Rejected(
                 self._system,
-                f"{of_status(status, None, body).detail} for /v1/models; gate.target.url must be the base URL of an "
-                "OpenAI-compatible server",
+                f"{of_status(status, None, body, location).detail} for /v1/models; correct gate.target.url: {remedy}",
             )
         found = _json(body)
         data = found.get("data") if isinstance(found, dict) else None
@@ -232,7 +234,7 @@ class Probe:
         status, body, headers = await self._request("POST", path, document)
         answer = Answer()
         if status != 200:
-            return answer, of_status(status, headers.get("x-sre-reason"), body)
+            return answer, of_status(status, headers.get("x-sre-reason"), body, headers.get("Location"))
         at = self._clock.monotonic()
         answer.feed(body, at)
         answer.end(at)
@@ -282,7 +284,8 @@ class Probe:
                     response.close()
                     return None
                 body = await response.content.read(MOST_BODY_BYTES)
-                return of_status(response.status, response.headers.get("x-sre-reason"), body)
+                found = response.headers
+                return of_status(response.status, found.get("x-sre-reason"), body, found.get("Location"))
         except TimeoutError:
             return None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -292,7 +295,12 @@ class Probe:
     def _refuse_broken(self, ending: Ending, what: str) -> None:
         if ending.cause is Cause.MALFORMED:
             raise MalformedResponse(self._system, f"{what} cannot be read: {ending.detail}; is it OpenAI-compatible?")
-        if ending.cause in (Cause.CLIENT_ERROR, Cause.REDIRECT):
+        if ending.cause is Cause.REDIRECT:
+            raise Rejected(
+                self._system,
+                f"redirects {what}: {ending.detail}; redirects are not followed: give gate.target.url as it points to",
+            )
+        if ending.cause is Cause.CLIENT_ERROR:
             raise Rejected(self._system, f"refuses {what}: {ending.detail}; check gate.target (url, model, api)")
 
     async def _request(

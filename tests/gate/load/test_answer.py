@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sre.gate.answer import PLAIN_TOKENS, WORDLESS_TOKENS, Answer
-from sre.gate.ending import MOST_DETAIL, Ending, of_answer, of_status
+from sre.gate.ending import MOST_DETAIL, Ending, moved_base, of_answer, of_status
 from sre.gate.records import Cause, Outcome
 from tests.support.sse_stub import content_document, event_bytes
 
@@ -247,6 +247,38 @@ def test_other_statuses(status: int, reason: str | None, body: bytes, cause: Cau
     found = of_status(status, reason, body)
     assert (found.cause, found.outcome) == (cause, outcome)
     assert str(status) in found.detail
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("https://new:8443/v1/models", "HTTP 301 to https://new:8443/v1/models"),
+        ("https://user:pass@new/v1/models?token=abc#x", "HTTP 301 to https://new/v1/models"),
+        ("/v1/models/", "HTTP 301 to /v1/models/"),
+        ("https://[bad/", "HTTP 301"),
+        ("?token=abc", "HTTP 301"),
+        (None, "HTTP 301"),
+    ],
+)
+def test_a_redirect_says_where_it_points_without_what_may_be_secret(location: str | None, said: str) -> None:
+    assert of_status(301, None, b"", location).detail == said
+
+
+@pytest.mark.parametrize(
+    ("location", "base"),
+    [
+        ("https://new:8443/v1/models", "https://new:8443"),
+        ("https://new/llm/v1/models/?a=b", "https://new/llm"),
+        ("//new/v1/models", "http://new"),
+        ("/llm/v1/models", "http://old:1/llm"),
+        ("/v1/models/", ""),
+        ("https://login/?next=/v1/models", ""),
+        ("https://[bad", ""),
+        ("", ""),
+    ],
+)
+def test_the_url_to_use_instead_of_a_redirected_one(location: str, base: str) -> None:
+    assert moved_base("http://old:1/v1/models", "http://old:1", location) == base
 
 
 def test_a_detail_is_short_and_on_one_printable_line() -> None:

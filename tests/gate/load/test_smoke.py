@@ -97,6 +97,11 @@ async def answering(raw: bytes) -> asyncio.Server:
     [
         (b"HTTP/1.1 401 x\r\nContent-Length: 0\r\n\r\n", Rejected, "API key"),
         (b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n", Rejected, "HTTP 404 for /v1/models"),
+        (
+            b"HTTP/1.1 301 x\r\nLocation: https://u:p@new/v1/models?t=s\r\nContent-Length: 0\r\n\r\n",
+            Rejected,
+            "HTTP 301 to https://new/v1/models for /v1/models; correct gate.target.url: write https://new$",
+        ),
         (b"HTTP/1.1 200 x\r\nContent-Length: 6\r\n\r\n<html>", MalformedResponse, "no list of models"),
         (b'HTTP/1.1 200 x\r\nContent-Length: 11\r\n\r\n{"data":[]}', Rejected, "serves no model"),
         (b"SSH-2.0\r\n", MalformedResponse, "no HTTP server"),
