@@ -44,8 +44,9 @@ class _Line:
 
 def read(text: str, where: str, request_class: str, rate_rps: float | None = None) -> ImportedRuns:
     """The measured phases, a stage each, without warm-up. ConfigError: damaged, cut off, nothing measured."""
+    # Not splitlines: an error's message may hold a separator that JSON need not escape.
     lines = [
-        _line(line, f"{where}: line {number}") for number, line in enumerate(text.splitlines(), start=1) if line.strip()
+        _line(line, f"{where}: line {number}") for number, line in enumerate(text.split("\n"), start=1) if line.strip()
     ]
     measured = [line for line in lines if line.metadata.benchmark_phase == MEASURED]
     if not measured:
@@ -81,7 +82,7 @@ def read(text: str, where: str, request_class: str, rate_rps: float | None = Non
 
 
 def _line(line: str, where: str) -> _Line:
-    found = json_of(line, where, EXPECTED)
+    found = json_of(line, where, EXPECTED, one_line=True)
     if not isinstance(found, dict) or "metadata" not in found:
         refuse(f"{where}: no metadata; expected {EXPECTED}")
     metadata = take(_Metadata, found["metadata"], f"{where}: metadata", EXPECTED)

@@ -91,15 +91,18 @@ def take(kind: type[T], document: Any, where: str, expected: str) -> T:
         refuse(f"{where}: {problem}; expected {expected}")
 
 
-def json_of(text: str, where: str, expected: str) -> Any:
-    """One JSON document. NaN and infinity pass: these tools write them among figures that are not read here."""
+def json_of(text: str, where: str, expected: str, *, one_line: bool = False) -> Any:
+    """
+    One JSON document. NaN and infinity pass: these tools write them among figures that are not read here.
+
+    Args:
+        one_line: It is a line of a file, and ``where`` names that line.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        refuse(
-            f"{where}: line {error.lineno}, column {error.colno}: not JSON ({error.msg});"
-            f" the file is damaged or cut off; expected {expected}"
-        )
+        place = f"{where}, column {error.colno}" if one_line else f"{where}: line {error.lineno}, column {error.colno}"
+        refuse(f"{place}: not JSON ({error.msg}); the file is damaged or cut off; expected {expected}")
     except (ValueError, RecursionError) as error:
         refuse(f"{where}: not JSON that can be read ({type(error).__name__}); expected {expected}")
 

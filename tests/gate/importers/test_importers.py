@@ -348,7 +348,7 @@ def put(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (vllm(put("ttfts", [1.0])), None, "document 1: ttfts holds 1 entries, start_times 24; the file"),
         (vllm(put("latencies.0", "inf")), None, "document 1: a time that is no number"),
         (VLLM + vllm(model_id="other"), None, "document 3: model_id is 'other', of document 1 'tiny'; give"),
-        (AIPERF[:-300], None, "line 44: line 1, column"),
+        (AIPERF[:-300], None, "a/b.json: line 44, column "),
         (AIPERF.replace('"credit_issued_ns"', '"x"', 1), None, "line 1: metadata: credit_issued_ns: is missing"),
         (AIPERF.replace('"profiling"', '"warmup"'), None, "44 requests, none of them measured"),
         (AIPERF.replace('"unit": "ms"', '"unit": "fortnights"'), None, "unit 'fortnights' is none of ns, us, ms, s"),
