@@ -210,6 +210,11 @@ def named(policy: str) -> str:
     return {"": "the target", SIDE_B: "side B"}.get(policy, policy)
 
 
+def arm_title(policy: str) -> str:
+    """An arm, over a picture of it: the other side of a comparison is no policy."""
+    return f"policy {policy}" if policy not in ("", SIDE_B) else named(policy).removeprefix("the ")
+
+
 def _named(found: Arm) -> str:
     return named(found.policy).removeprefix("the ")
 

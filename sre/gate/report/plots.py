@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sre.gate.long_tail import arm_title
 from sre.gate.report import figures, stage_table
 from sre.gate.result import GateResult, StageResult
 from sre.gate.summary import ALL
@@ -270,7 +271,7 @@ def _shares(figure: Figure, result: GateResult) -> bool:
             if samples:
                 _cdf(axes, sorted(samples), color, label)
         axes.axhline(0.99, color=INK, linewidth=0.8, linestyle=":")
-        axes.set_title(_named(f"policy {arm.policy}" if arm.policy else "target"), fontsize=9.5)
+        axes.set_title(_named(arm_title(arm.policy)), fontsize=9.5)
         axes.set_xlabel("end to end, seconds", fontsize=9)
         axes.set_ylim(0, 1.03)
         if index % columns == 0:

@@ -173,6 +173,18 @@ def test_many_stages_are_bounded() -> None:
     assert len(text.encode()) < page.LIMIT_BYTES
 
 
+def test_the_other_side_of_a_comparison_is_not_called_a_policy() -> None:
+    rich = gate_samples.rich()
+    assert rich.long_tail is not None
+    arm = next(one for one in rich.long_tail.arms if not one.skipped)
+    arms = tuple(dataclasses.replace(arm, policy=name) for name in ("", "B", "fcfs"))
+    result = dataclasses.replace(rich, long_tail=dataclasses.replace(rich.long_tail, arms=arms))
+    text = " ".join(read(page.html(result)).text)
+    assert "policy B" not in text
+    assert "side B" in text
+    assert "policy fcfs" in text
+
+
 def test_two_sides_are_drawn_apart() -> None:
     rich = gate_samples.rich()
     runs = tuple(dataclasses.replace(run, side=side) for run, side in zip(rich.runs, "ABA", strict=True))
