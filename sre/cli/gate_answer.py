@@ -33,7 +33,7 @@ def answer_text(result: GateResult, folder: Path, code: ExitCode) -> str:
             if section.name == "long_tail":
                 lines += [f"  {line}" for table in section.tables for line in table_lines(table)]
     lines += _budget(result)
-    lines += ["", *(f"note: {note}" for note in result.notes)]
+    lines += ["", *(f"note: {note}" for note in (*result.notes, *result.verdict.remarks))]
     lines.append(f"report: {folder / 'report.html'}; all figures here: sre gate report {result.id}")
     if result.verdict.verdict is Verdict.INCONCLUSIVE and code == 0:
         lines.append("exit code 0 although nothing was told: gate.inconclusive is pass")

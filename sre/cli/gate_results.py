@@ -158,6 +158,7 @@ def verdict_text(verdict: GateVerdict) -> str:
 
     lines = [f"Gate: {WORDS[verdict.verdict]}", verdict.summary]
     lines += [f"{WORDS[cell.verdict]:13} {cell.cell}: {cell.detail or cell.reason.value}" for cell in verdict.cells]
+    lines += [f"note: {remark}" for remark in verdict.remarks]
     return "\n".join(lines)
 
 

@@ -288,7 +288,7 @@ def result_text(result: GateResult, folder: Path, code: ExitCode) -> str:
         lines += ["", section.title, *(f"  {sentence}" for sentence in section.text)]
         for table in section.tables:
             lines += [f"  {line}" for line in table_lines(table)]
-    lines += ["", *(f"note: {note}" for note in result.notes)]
+    lines += ["", *(f"note: {note}" for note in (*result.notes, *result.verdict.remarks))]
     lines.append(f"report: {folder / 'report.html'}")
     if result.verdict.verdict is Verdict.INCONCLUSIVE and code == 0:
         lines.append("exit code 0 although nothing was told: gate.inconclusive is pass")

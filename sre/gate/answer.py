@@ -124,6 +124,11 @@ class Answer:
         return self._counted.count
 
     @property
+    def reasoning_chunks(self) -> int:
+        """Events with reasoning beside those."""
+        return self._reasoning.count if self._content.count else 0
+
+    @property
     def first_content_at(self) -> float | None:
         at = self._counted.first_at
         return self._wordless_at if at is None else at

@@ -14,7 +14,7 @@ from sre.gate.abort import AbortReason, explain
 from sre.gate.result import RunResult, StageResult
 from sre.gate.stages import StageKind
 from sre.gate.summary import ALL, ClassSummary, Distribution, StageSummary, causes_of
-from sre.gate.verdict import Cell
+from sre.gate.verdict import Cell, Reason
 from sre.settings.gate import GatedCellSettings
 
 TIMES = {
@@ -35,6 +35,7 @@ METRICS = (*TIMES, FAILED_RATIO, *sorted(LESS_IS_WORSE))
 TOKENS_PER_ANSWER = "tokens_per_answer"
 CACHED_RATIO = "cached_ratio"
 WORDLESS_RATIO = "wordless_ratio"
+EVENTS_PER_TOKEN = "events_per_token"
 """Kept beside the metrics and judged by none: what ``same_work`` looks at."""
 BY_USAGE = frozenset({"tpot_p99_seconds", "tpot_p50_seconds", "output_tokens_per_second"})
 WITHOUT_USAGE = ": it rests on the server's usage, which did not come with every answer"
@@ -116,7 +117,7 @@ class CellValues:
         values: One per run that has one.
         count: Least number of requests behind one; 0 without any.
         given_up: First sentence on a stage that the server made us give up; "" if none.
-        missing: Why runs have no value; "" if all have.
+        missing: Why runs have no value; "" if all have. ``missing_reason``: by its name.
         late: Worst lag of the client (P99, seconds) and requests it held back, over the runs.
         failed_checks: Of these stages.
     """
@@ -127,6 +128,7 @@ class CellValues:
     missing: str
     late: tuple[float, int]
     failed_checks: Sequence[str]
+    missing_reason: Reason = Reason.NOT_MEASURED
 
 
 def measure(run: RunResult, *, run_id: str = "", day: str = "") -> MeasuredRun:
@@ -168,6 +170,7 @@ def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
     cached = kind.cached_tokens if kind.prompt_tokens else None
     values[CACHED_RATIO] = cached / kind.prompt_tokens if cached is not None and kind.prompt_tokens else None
     values[WORDLESS_RATIO] = kind.wordless / kind.ok if kind.ok else None
+    values[EVENTS_PER_TOKEN] = kind.events_per_token
     for metric in (FAILED_RATIO, *LESS_IS_WORSE):
         counts[metric] = offered
     name = kind.request_class
@@ -211,6 +214,7 @@ def collect(runs: Sequence[MeasuredRun], cell: Cell) -> CellValues:
     values: list[float] = []
     counts: list[int] = []
     given_up = missing = ""
+    reason = Reason.NOT_MEASURED
     lag, shed = 0.0, 0
     checks: list[str] = []
     for run in runs:
@@ -226,11 +230,13 @@ def collect(runs: Sequence[MeasuredRun], cell: Cell) -> CellValues:
         checks += stage.failed_checks
         why, value, count = _value(stage, cell)
         if why:
+            if not missing and _nothing_due(stage, cell):
+                reason = Reason.TOO_FEW_SAMPLES
             missing = missing or f"run {run.number + 1}: {why}"
         elif value is not None:
             values.append(value)
             counts.append(count)
-    return CellValues(values, min(counts, default=0), given_up, missing, (lag, shed), checks)
+    return CellValues(values, min(counts, default=0), given_up, missing, (lag, shed), checks, reason)
 
 
 def _value(stage: MeasuredStage, cell: Cell) -> tuple[str, float | None, int]:
@@ -242,10 +248,21 @@ def _value(stage: MeasuredStage, cell: Cell) -> tuple[str, float | None, int]:
     if kind is None:
         return f"stage {stage.name} has no class {cell.request_class}: {', '.join(stage.classes)}", None, 0
     value = kind.values.get(cell.metric)
+    if _nothing_due(stage, cell):
+        return (
+            f"no request of class {cell.request_class} became due in stage {stage.name}: longer stages (--seconds, "
+            "gate.load.stage_seconds), or a higher rate (--stages, gate.load.stages_qps)"
+        ), None, 0  # fmt: skip
     if value is None or math.isnan(value):
         why = WITHOUT_USAGE if cell.metric in BY_USAGE else ""
         return f"no value of {cell.metric} for class {cell.request_class} in stage {stage.name}{why}", None, 0
     return "", value, kind.counts.get(cell.metric, 0)
+
+
+def _nothing_due(stage: MeasuredStage, cell: Cell) -> bool:
+    """The stage ran, and by its rate and length had no request of this class."""
+    kind = stage.classes.get(cell.request_class)
+    return kind is not None and not stage.aborted and kind.counts.get(FAILED_RATIO) == 0
 
 
 def named_cells(

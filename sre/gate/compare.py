@@ -147,7 +147,7 @@ def _stopped(
         return Verdict.FAIL, Reason.STAGE_GIVEN_UP, ours.given_up
     for side, who in ((ours, ""), (theirs, "in the reference: ")):
         if not side.values:
-            return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, who + (side.missing or "there is no run")
+            return Verdict.INCONCLUSIVE, side.missing_reason, who + (side.missing or "there is no run")
         if len(side.values) < policy.minimum_runs:
             why = f" ({side.missing})" if side.missing else ""
             return (
@@ -163,7 +163,7 @@ def _stopped(
                 f"{who}{len(side.values)} runs; the exact test takes at most {LARGEST_SIDE} on a side",
             )
     if ours.missing:
-        return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, ours.missing
+        return Verdict.INCONCLUSIVE, ours.missing_reason, ours.missing
     return None
 
 

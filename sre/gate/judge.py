@@ -14,17 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sre.gate.baseline import Baseline, none_there
-from sre.gate.cells import MeasuredRun, measure
+from sre.gate.cells import MeasuredRun, measure, named_cells
 from sre.gate.compare import Beside, judge_cells
 from sre.gate.fingerprint import Fingerprint, require_equal
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_run
 from sre.gate.objectives import judge_objectives
 from sre.gate.result import RunResult
+from sre.gate.same_work import other_pieces
 from sre.gate.self_checks import Check
 from sre.gate.stages import Calibration
 from sre.gate.verdict import CellVerdict, GateVerdict, Reason, Verdict
 
 __all__ = ["JudgePolicy", "compare", "judge", "reference_of"]
+
+ONE_DAY = "the baseline is of one day: add runs of others, or days look like regressions"
+MAY_BE_THE_DAY = (
+    "the baseline is of one day only, and a difference of this size may be the day's: compare in turns (sre gate run "
+    "--against), or add runs of other days (sre gate baseline accept --add)"
+)
+LARGEST_OF_A_DAY = 0.2
+"""Days that vary by 5 % differ by so much about once in 200 pairs: a larger difference is hardly theirs."""
 
 Reference = Baseline | Sequence[RunResult]
 """A stored baseline, or the other side of an interleaved comparison."""
@@ -66,8 +75,10 @@ def judge(
     measured = [measure(run) for run in runs]
     found = judge_objectives(runs, measured, policy, doubt)
     reference = reference_of(baseline)
+    remarks: tuple[str, ...] = ()
     if reference is not None:
         found += judge_cells(measured, reference, policy, doubt, beside)
+        remarks = _pieces(measured, reference, policy)
     return _whole(
         found,
         doubt,
@@ -77,6 +88,7 @@ def judge(
         days=baseline.days if isinstance(baseline, Baseline) else (),
         unseen=unseen,
         remark=remark,
+        remarks=remarks,
     )
 
 
@@ -107,9 +119,18 @@ def compare(
     if theirs is not None and ours is not None:
         require_equal(theirs, ours, _name(reference), policy.may_differ)
     doubt = next((found for one in (*calibrations, None) if (found := doubt_of_run(one, checks)) is not None), None)
-    cells = judge_cells(_measured(candidate), _measured(reference), policy, doubt)
+    yours, mine = _measured(reference), _measured(candidate)
+    cells = judge_cells(mine, yours, policy, doubt)
     days = reference.days if isinstance(reference, Baseline) else ()
-    return _whole(cells, doubt, interrupted, _name(reference), compared=True, days=days)
+    return _whole(
+        cells, doubt, interrupted, _name(reference), compared=True, days=days, remarks=_pieces(mine, yours, policy)
+    )
+
+
+def _pieces(
+    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], policy: JudgePolicy
+) -> tuple[str, ...]:  # fmt: skip
+    return other_pieces(candidate, reference, named_cells(policy.cells, reference, policy.first_class))
 
 
 def reference_of(baseline: Reference | None) -> Sequence[MeasuredRun] | None:
@@ -137,21 +158,22 @@ def _whole(
     days: Sequence[str],
     unseen: str = "",
     remark: str = "",
+    remarks: Sequence[str] = (),
 ) -> GateVerdict:
     gated = [cell for cell in cells if cell.gated]
     failed = [cell for cell in gated if cell.verdict is Verdict.FAIL]
     open_ = [cell for cell in gated if cell.verdict is Verdict.INCONCLUSIVE]
     passed = [cell for cell in gated if cell.verdict is Verdict.PASS]
     beside = [] if compared else [Reason.NO_BASELINE]
-    remarks = "" if compared else "; no baseline: judged by the objectives alone"
+    added = "" if compared else "; no baseline: judged by the objectives alone"
     if len(days) == 1:
-        remarks += "; the baseline is of one day: add runs of others, or days look like regressions"
+        added += f"; {MAY_BE_THE_DAY if _of_a_day(failed) else ONE_DAY}"
     if remark:
-        remarks += f"; {remark}"
+        added += f"; {remark}"
 
     def whole(verdict: Verdict, reasons: Sequence[Reason], summary: str) -> GateVerdict:
         unique = tuple(dict.fromkeys((*reasons, *beside)))
-        return GateVerdict(verdict, unique, tuple(cells), summary + remarks, baseline_name)
+        return GateVerdict(verdict, unique, tuple(cells), summary + added, baseline_name, tuple(remarks))
 
     if failed:
         cut = f" (cut short: {interrupted})" if interrupted else ""
@@ -175,6 +197,12 @@ def _whole(
     if unseen:
         return whole(Verdict.INCONCLUSIVE, [Reason.NOT_MEASURED], unseen)
     return whole(Verdict.PASS, [cell.reason for cell in passed], f"{len(passed)} of {len(gated)} cells hold")
+
+
+def _of_a_day(failed: Sequence[CellVerdict]) -> bool:
+    """The regressions are no larger than days have made them look."""
+    effects = [cell.effect_ratio or 0.0 for cell in failed if cell.reason is Reason.REGRESSION]
+    return bool(effects) and max(effects) <= LARGEST_OF_A_DAY
 
 
 def _more(cells: Sequence[CellVerdict]) -> str:

@@ -164,7 +164,7 @@ def _judge(
     answer = _answer(cell, bound, seen, shown)
     # A run without a value takes nothing away from a bound that the others miss.
     if answer[0] is not Verdict.FAIL and (values.missing or not seen):
-        return verdict(Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, values.missing or "nothing was measured")
+        return verdict(Verdict.INCONCLUSIVE, values.missing_reason, values.missing or "nothing was measured")
     if answer[0] is Verdict.PASS and (why := without_text(measured, cell)):
         return verdict(Verdict.INCONCLUSIVE, Reason.WITHOUT_TEXT, f"{answer[2]}; {why}")
     return verdict(*answer)

@@ -65,6 +65,7 @@ class RequestRecord:
         last_content_at: Last content token.
         ended_at: Everything read, or given up.
         chunks: Events with content. Not tokens: a server may send several tokens in one.
+        reasoning_chunks: Events with reasoning beside them; 0 where reasoning stood for content.
         max_gap_seconds: Longest wait between two content chunks; None with fewer than two.
         gap_seconds_sum: Sum over the gaps between content chunks.
         status: HTTP status; None: no head came.
@@ -104,6 +105,7 @@ class RequestRecord:
     detail: str = ""
     connect_seconds: float = 0.0
     sent_again: bool = False
+    reasoning_chunks: int = 0
 
     @property
     def failed(self) -> bool:
@@ -114,6 +116,18 @@ class RequestRecord:
     def wordless(self) -> bool:
         """Answered with tokens and no text. Records of other tools have no status, and need not tell."""
         return self.cause is Cause.OK and not self.chunks and self.status == 200
+
+    @property
+    def token_events(self) -> int | None:
+        """
+        Events that carried tokens of a stream whose ``usage`` came. None: not known, no stream of our own, or
+        ``wordless``, which has a note of its own.
+        """
+        if self.cause is not Cause.OK or self.status != 200 or self.first_chunk_at is None:
+            return None
+        if not self.output_tokens or not self.chunks:
+            return None
+        return self.chunks + self.reasoning_chunks
 
     @property
     def lag_seconds(self) -> float | None:

@@ -11,12 +11,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from sre.gate.cells import CACHED_RATIO, TOKENS_PER_ANSWER, WORDLESS_RATIO, MeasuredRun, collect
+from sre.gate.cells import (
+    CACHED_RATIO,
+    EVENTS_PER_TOKEN,
+    TOKENS_PER_ANSWER,
+    WORDLESS_RATIO,
+    MeasuredRun,
+    collect,
+)
 from sre.gate.verdict import Cell
 
 ANSWER_LENGTH = "answer_length"
 CACHED_PROMPTS = "cached_prompts"
 """Their names in gate.baseline.may_differ."""
+OTHER_PIECES = 2.0
+"""
+Times as many events per token, or as few, on one side: to be told. Never judged: a server may put several tokens into
+one event, and under load does so more.
+"""
 MOST_WORDLESS = 0.5
 """Of the answers: with more, percentiles of TTFT are those of ends."""
 
@@ -30,6 +42,27 @@ def without_text(runs: Sequence[MeasuredRun], cell: Cell) -> str:
         f"{fmean(shares):.0%} of the answers had tokens and no text: their first token was not seen, and their TTFT is "
         "their end; see what the server sends, or whether its tokens are special ones"
     )
+
+
+def other_pieces(
+    candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], cells: Sequence[Cell]
+) -> tuple[str, ...]:
+    """Sentences, one per stage and class of ``cells`` where one side sends far more events per token than the other."""
+    found = []
+    for stage, kind in dict.fromkeys((cell.stage, cell.request_class) for cell in cells):
+        pieces = Cell(stage, kind, EVENTS_PER_TOKEN)
+        ours, theirs = collect(candidate, pieces).values, collect(reference, pieces).values
+        if not ours or not theirs:
+            continue
+        mine, yours = median(ours), median(theirs)
+        if max(mine, yours) < OTHER_PIECES * min(mine, yours):
+            continue
+        found.append(
+            f"{stage}/{kind}: {mine:.2g} content events per token of usage, in the reference {yours:.2g}: one of the "
+            "two packs tokens together, sends text again, or counts tokens that it does not send; look at an answer of "
+            "each before you compare their TTFT, TPOT and tokens per second"
+        )
+    return tuple(found)
 
 
 def less_work(

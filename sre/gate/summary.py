@@ -47,6 +47,9 @@ class ClassSummary:
         causes: Cause value → count; sums to ``planned``.
         ttft, e2e, tpot, max_gap: Seconds; ``max_gap`` is the longest wait between two chunks of one answer.
         wordless: Of ``ok``: tokens and no text.
+        events_per_token: Events with tokens in them over the tokens that ``usage`` claims for the same answers. 1: each
+            came alone; less: packed together, or claimed and not sent; more: sent again, or not counted. None: not
+            known.
     """
 
     request_class: str
@@ -62,6 +65,7 @@ class ClassSummary:
     output_tokens: int | None
     cached_tokens: int | None
     wordless: int = 0
+    events_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ class StageSummary:
         The client's lateness, P99, by the worse of two signs. A late loop reads late as well as it sends late, and what
         it loses while a connection is being opened does not show as lag.
         """
+        if not self.planned:  # a loop that had nothing to send was late for nothing
+            return 0.0
         lags = [self.lag_p99_seconds, self.loop_lag_p99_seconds or 0.0]
         return math.inf if any(map(math.isnan, lags)) else max(lags)
 
@@ -224,7 +230,17 @@ def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
         output_tokens=_sum(record.output_tokens for record in records if record.cause is Cause.OK),
         cached_tokens=_sum(record.cached_tokens for record in records if record.cause is Cause.OK),
         wordless=sum(1 for record in ok if record.wordless),
+        events_per_token=events_per_token(ok),
     )
+
+
+def events_per_token(records: Iterable[RequestRecord]) -> float | None:
+    """Of the streams among ``records`` whose ``usage`` came; None: there is none."""
+    events = tokens = 0
+    for record in records:
+        if (count := record.token_events) is not None:
+            events, tokens = events + count, tokens + (record.output_tokens or 0)
+    return events / tokens if tokens else None
 
 
 def _where_told(times: Sequence[tuple[bool, float | None]]) -> list[float]:

@@ -90,3 +90,5 @@ class GateVerdict:
     summary: str
     """One sentence: what decided."""
     baseline_name: str = ""
+    remarks: Sequence[str] = ()
+    """Sentences on what was compared that decided nothing, and should be known."""

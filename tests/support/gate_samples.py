@@ -74,6 +74,7 @@ def stage(
             causes={"ok": planned - failed} | ({"timeout": failed} if failed else {}),
             ttft=distribution(ttft), e2e=distribution(e2e), tpot=distribution(tpot), max_gap=gap,
             prompt_tokens=planned * 256, output_tokens=(planned - failed) * 32, cached_tokens=None,
+            events_per_token=0.75 if saturated else 1.0,
         )
         for name in ("short", "all")
     ]  # fmt: skip

@@ -9,9 +9,14 @@ from sre.adapters.load.wire import News, record_of
 from sre.gate.percentiles import nearest_rank
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.stages import ClientCost, InFlightSample, LiveCounts, StageLoad, StagePlan
+from sre.gate.summary import events_per_token
 
 MUCH_CACHED = 0.5
 """Of the prompts' tokens: a note then says that they came from a cache."""
+MOST_EVENTS_PER_TOKEN = 1.05
+"""With more, a token came in several events: no engine does that. The rest is for an end that is told twice."""
+LEAST_EVENTS_PER_TOKEN = 1 / 8
+"""With fewer, most tokens came unseen. vLLM packs together what a slow reader has not taken: two or three."""
 
 
 class Merge:
@@ -112,7 +117,7 @@ class Merge:
             ),
             aborted=aborted,
             wall_started_at=wall_started_at,
-            notes=(*notes, *self._wordless(), *self._short(), *self._cached(), *self._again()),
+            notes=(*notes, *self._wordless(), *self._short(), *self._pieces(), *self._cached(), *self._again()),
         )
 
     def _wordless(self) -> list[str]:
@@ -140,6 +145,21 @@ class Merge:
         return [
             f"{len(short)} of {len(lengths)} answers were shorter than the length asked for ({had} tokens of {asked}): "
             "the server does not heed ignore_eos, or ends early; every figure is of that work"
+        ]
+
+    def _pieces(self) -> list[str]:
+        """What is sent is not what is counted: no verdict by itself, since a server may cut its stream as it likes."""
+        ratio = events_per_token(self._records)
+        if ratio is None or LEAST_EVENTS_PER_TOKEN <= ratio <= MOST_EVENTS_PER_TOKEN:
+            return []
+        if ratio > 1:
+            return [
+                f"{ratio:.2f} content events per token of usage: the server sends text more than once, or its usage "
+                "counts too few; tokens per second and TPOT rest on usage"
+            ]
+        return [
+            f"one content event per {1 / ratio:.1f} tokens of usage: the server packs them together, or claims more "
+            "than it sends; TTFT is that of the first event, tokens per second and TPOT rest on usage"
         ]
 
     def _cached(self) -> list[str]:

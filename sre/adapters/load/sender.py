@@ -98,7 +98,8 @@ class Flight:
 
     def _refused(self) -> Ending:
         assert self.record.status is not None
-        return of_status(self.record.status, self._headers.get(REASON_HEADER), self._error_body)
+        found = self._headers
+        return of_status(self.record.status, found.get(REASON_HEADER), self._error_body, found.get("location"))
 
     def _judged(self, cut: str | None) -> Ending:
         kind = self._headers.get("content-type", "")
@@ -249,7 +250,7 @@ class Sender:
             record.first_reasoning_at = answer.first_reasoning_at
             record.first_content_at = answer.first_content_at
             record.last_content_at = answer.last_content_at
-            record.chunks = answer.chunks
+            record.chunks, record.reasoning_chunks = answer.chunks, answer.reasoning_chunks
             record.max_gap_seconds = answer.max_gap_seconds
             record.gap_seconds_sum = answer.gap_seconds_sum
             record.finish_reason = answer.finish_reason

@@ -29,7 +29,7 @@ STAMPS = (
 DURATIONS = ("max_gap_seconds", "gap_seconds_sum")
 PLAIN = (
     "chunks", "status", "finish_reason", "prompt_tokens", "output_tokens", "cached_tokens", "asked_prompt_tokens",
-    "max_tokens", "sent_again",
+    "max_tokens", "sent_again", "reasoning_chunks",
 )  # fmt: skip
 LONGEST_DETAIL = 200
 

@@ -46,22 +46,23 @@ def stages(result: GateResult) -> Section:
         return Section("stages", "Stages", ("No stage was run.",))
     heading = (
         "Stage", "Class", "Runs", "Offered/s", "Answered/s", "TTFT P50", "TTFT P95", "TTFT P99", "End to end P99",
-        "TPOT P99", "Failed", "Most in flight", "Send lag P99", "Saturated",
+        "TPOT P99", "Events per token", "Failed", "Most in flight", "Send lag P99", "Saturated",
     )  # fmt: skip
     text = (
         "Medians over the runs; of requests in flight and of send lag the worst run. Times count from the moment a"
         " request was due; a failure counts as infinitely slow. Answers are counted once the stage is steady: over a"
-        " short one chance makes their rate differ from that of all arrivals."
+        " short one chance makes their rate differ from that of all arrivals. Events per token: those with content over"
+        " the tokens that the server's usage counts; a server that packs tokens together has fewer than one."
     )
     return Section(
-        "stages", "Stages", (text,), (Table(heading, tuple(rows), frozenset(range(2, 13)), tuple(marks)),)
+        "stages", "Stages", (text,), (Table(heading, tuple(rows), frozenset(range(2, 14)), tuple(marks)),)
     )  # fmt: skip
 
 
 def _stage_rows(label: str, results: Sequence[StageResult], ran: Sequence[StageResult]) -> list[tuple[str, ...]]:
     if not ran:
         why = next((stage.skipped for stage in results if stage.skipped), "not run")
-        return [(label, ALL, "0", *[figures.NOTHING] * 10, f"skipped: {why}")]
+        return [(label, ALL, "0", *[figures.NOTHING] * 11, f"skipped: {why}")]
     names = list(dict.fromkeys(name for stage in ran if stage.summary for name in stage.summary.classes))
     if len(names) == 2 and ALL in names:
         names.remove(ALL)  # one class: it is all there is
@@ -72,9 +73,7 @@ def _stage_row(
     label: str, name: str, results: Sequence[StageResult], ran: Sequence[StageResult]
 ) -> tuple[str, ...]:  # fmt: skip
     def time(read: Callable[[ClassSummary], float | None]) -> str:
-        return figures.seconds(
-            over_runs(ran, lambda summary: read(summary.classes[name]) if name in summary.classes else None)
-        )
+        return figures.seconds(_of_class(ran, name, read))
 
     counts = [stage.summary.classes[name] for stage in ran if stage.summary and name in stage.summary.classes]
     offered, failed = sum(count.ok + count.failed for count in counts), sum(count.failed for count in counts)
@@ -98,11 +97,18 @@ def _stage_row(
         time(lambda kind: kind.ttft.p99),
         time(lambda kind: kind.e2e.p99),
         time(lambda kind: kind.tpot.p99),
+        figures.number(_of_class(ran, name, lambda kind: kind.events_per_token)),
         figures.percent(failed / offered) if offered else figures.NOTHING,
         figures.number(max((stage.summary.in_flight_max for stage in ran if stage.summary), default=0)),
         figures.seconds(max((stage.summary.lag_p99_seconds for stage in ran if stage.summary), default=0)),
         "; ".join(notes),
     )
+
+
+def _of_class(
+    ran: Sequence[StageResult], name: str, read: Callable[[ClassSummary], float | None]
+) -> float | None:  # fmt: skip
+    return over_runs(ran, lambda summary: read(summary.classes[name]) if name in summary.classes else None)
 
 
 def _planned(kind: ClassSummary) -> int:

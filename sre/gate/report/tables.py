@@ -252,7 +252,7 @@ def checks(result: GateResult) -> Section:
     )
     marks = tuple("fail" if check.ok is False else "" for check, _ in ranked)
     tables = (Table(("Check", "Where", "Holds", "Numbers"), rows, marks=marks),) if rows else ()
-    return Section("checks", "Self-checks and notes", tuple(result.notes), tables)
+    return Section("checks", "Self-checks and notes", (*result.notes, *result.verdict.remarks), tables)
 
 
 def _places(where: Sequence[str]) -> str:

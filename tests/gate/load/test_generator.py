@@ -24,7 +24,7 @@ from sre.gate.schedule import schedule
 from sre.gate.stages import Arrivals, LiveCounts, RequestClass
 from sre.gate.summary import summarize
 from tests.gate.load.conftest import generator, plan, run, scripted, unwatched
-from tests.support.sse_stub import Exchange, SseStub, good
+from tests.support.sse_stub import Exchange, Script, SseStub, good
 
 pytestmark = pytest.mark.integration
 
@@ -274,6 +274,42 @@ async def test_answers_shorter_than_the_length_asked_for_are_told(kept: tuple[Ss
     (note,) = load.notes
     assert note.startswith(f"{count} of {len(load.records)} answers were shorter than the length asked for")
     assert f"({2 * count} tokens of {8 * count})" in note
+
+
+def claiming(events: int, tokens: int, thoughts: int = 0) -> Script:
+    """So many events with text, and a usage that says what it likes."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.head()
+        for _ in range(thoughts):
+            await exchange.delta({"reasoning_content": "hm"}, "reasoning")
+        await exchange.words(events)
+        await exchange.usage(tokens)
+        await exchange.done()
+        await exchange.end()
+
+    return script
+
+
+@on_kept
+@pytest.mark.parametrize(
+    ("events", "tokens", "thoughts", "ratio", "told"),
+    [
+        (8, 8, 0, 1.0, ""),
+        (2, 8, 0, 0.25, ""),
+        (2, 8, 6, 1.0, ""),  # usage counts what was thought, too
+        (1, 16, 0, 1 / 16, "one content event per 16.0 tokens of usage: the server packs them together, or claims"),
+        (16, 8, 0, 2.0, "2.00 content events per token of usage: the server sends text more than once, or its usage"),
+    ],
+)
+async def test_what_is_sent_beside_what_usage_claims(
+    kept: tuple[SseStub, HttpLoad], events: int, tokens: int, thoughts: int, ratio: float, told: str
+) -> None:
+    kept[0].scripts["claiming"] = claiming(events, tokens, thoughts)
+    kind = scripted("claiming", max_tokens=tokens)
+    load = await kept[1].run(plan(kind, seconds=0.2), watch=unwatched, drain_seconds=5)
+    assert summarize(load).classes["claiming"].events_per_token == ratio
+    assert [note[: len(told)] for note in load.notes] == ([told] if told else [])
 
 
 async def test_a_trace_is_replayed_with_its_own_sizes() -> None:

@@ -12,8 +12,9 @@ import pytest
 from sre.gate.cells import MeasuredClass, MeasuredRun, MeasuredStage, measure
 from sre.gate.compare import judge_cells
 from sre.gate.judging import JudgePolicy
+from sre.gate.same_work import other_pieces
 from sre.gate.statistics import power, variation_ratio
-from sre.gate.verdict import CellVerdict, Reason, Verdict
+from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
 from sre.settings.gate import GatedCellSettings
 from tests.gate.verdict.simulated import COMPARISON_ONLY, Model, lognormal_runs
 
@@ -206,6 +207,27 @@ def test_a_build_that_has_the_prompts_in_its_cache_is_not_passed_for_being_faste
     assert "95% of its prompts' tokens came from the server's cache" in cell.detail
     declared = replace(policy_of("ttft_p50_seconds"), may_differ=("cached_prompts",))
     (cell,) = judge_cells(candidate, reference, declared)
+    assert cell.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [(1.0, 1.0, False), (0.6, 1.0, False), (0.4, 1.0, True), (1.0, 0.4, True), (None, 1.0, False), (1.0, None, False)],
+)
+def test_far_other_pieces_of_a_stream_are_told_once_per_stage_and_decide_nothing(
+    ours: float | None, theirs: float | None, told: bool
+) -> None:
+    """A server that claims what it does not send looks like one that packs tokens together under load."""
+
+    def of(pieces: float | None) -> list[MeasuredRun]:
+        return side(ttft_p50_seconds=STEADY, e2e_p50_seconds=STEADY, events_per_token=[pieces] * 5)
+
+    cells = [Cell("100qps", "short", metric) for metric in ("ttft_p50_seconds", "e2e_p50_seconds")]
+    remarks = other_pieces(of(ours), of(theirs), cells)
+    assert [one.partition(":")[0] for one in remarks] == (["100qps/short"] if told else [])
+    if told:
+        assert f" {ours:.2g} content events per token of usage, in the reference {theirs:.2g}" in remarks[0]
+    (cell,) = judged(of(ours), of(theirs), "ttft_p50_seconds")
     assert cell.verdict is Verdict.PASS
 
 

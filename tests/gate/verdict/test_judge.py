@@ -226,6 +226,45 @@ def test_a_baseline_of_one_day_is_remarked() -> None:
     assert "of one day" not in judge(runs(1), baseline_of(runs(2)), DEFAULTS).summary
 
 
+@pytest.mark.parametrize(
+    ("slowness", "days", "said"),
+    [
+        (1.12, 1, "a difference of this size may be the day's: compare in turns (sre gate run --against), or add runs"),
+        (1.6, 1, "the baseline is of one day: add runs of others"),
+        (1.12, 2, ""),
+    ],
+)
+def test_a_fail_against_one_day_says_that_it_may_be_the_days(slowness: float, days: int, said: str) -> None:
+    quiet = {"run_variation": 0.005, "requests": 20_000}
+    verdict = judge(runs(1, slowness=slowness, **quiet), baseline_of(runs(2, **quiet), days=days), ONE_CELL)
+    assert (verdict.verdict, verdict.reasons) == (Verdict.FAIL, (Reason.REGRESSION,))
+    assert said in verdict.summary
+    assert ("of one day" in verdict.summary) == (days == 1)
+
+
+def with_pieces(found: Sequence[RunResult], events_per_token: float) -> list[RunResult]:
+    made = []
+    for run in found:
+        (stage,) = run.stages
+        assert stage.summary is not None
+        classes = {
+            name: replace(kind, events_per_token=events_per_token) for name, kind in stage.summary.classes.items()
+        }
+        made.append(replace(run, stages=(replace(stage, summary=replace(stage.summary, classes=classes)),)))
+    return made
+
+
+def test_far_other_pieces_of_a_stream_are_a_remark_beside_the_verdict() -> None:
+    same, packed = with_pieces(runs(1), 1.0), with_pieces(runs(1), 0.2)
+    theirs = baseline_of(with_pieces(runs(2), 1.0))
+    assert judge(same, theirs, DEFAULTS).remarks == ()
+    verdict = judge(packed, theirs, DEFAULTS)
+    assert verdict.verdict is Verdict.PASS
+    (remark,) = verdict.remarks
+    assert remark.startswith("100qps/short: 0.2 content events per token of usage, in the reference 1")
+    assert compare(theirs, packed, DEFAULTS).remarks == (remark,)
+
+
 def test_a_server_that_turns_slow_in_mid_run_is_told_from_noise() -> None:
     turned = [*runs(1)[:3], *runs(1, slowness=3.0)[3:]]
     for ours, theirs, who in ((turned, runs(2), ""), (runs(2), turned, "in the reference, ")):

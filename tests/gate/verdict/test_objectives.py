@@ -250,6 +250,17 @@ def test_a_stage_given_up_for_no_fault_of_the_server_is_not_measured(reason: str
     assert only(P99, run) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
 
 
+def test_a_stage_without_a_request_has_too_few_whatever_the_clients_loop_did() -> None:
+    """At 0.01 requests/s a stage of two seconds has none: nobody was late, and the remedy is another stage."""
+    empty = stage_of([])
+    assert empty.summary is not None
+    late = replace(empty, summary=replace(empty.summary, loop_lag_p99_seconds=0.5))
+    for metric, bound in (("failed_ratio", 0.01), ("ttft_p99_seconds", 1.0), ("throughput_ratio", 0.9)):
+        (cell,) = judged(ObjectiveSettings(**{metric: bound}), run_of(late))
+        assert (cell.verdict, cell.reason) == (Verdict.INCONCLUSIVE, Reason.TOO_FEW_SAMPLES)
+        assert "run 1: no request of class all became due in stage 100qps: longer stages (--seconds" in cell.detail
+
+
 def test_a_skipped_stage_never_passes() -> None:
     run = run_of(replace(stage_of([0.1] * 400), summary=None, skipped="the deadline had come"))
     assert only(P99, run) == (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED)
