@@ -48,6 +48,8 @@ class OutboxMessage:
     """Escalation step."""
     hold_seconds: float = 0.0
     """Wait this long at most for ``release_held``; 0 sends at once."""
+    where_begun: bool = False
+    """Of an end: only where this channel was to be told the beginning under the same incident."""
 
 
 class OutboxState(enum.Enum):
@@ -94,6 +96,8 @@ class OutboxRow:
     fell_back: bool = False
     """Its channel's fallback was told."""
     is_digest: bool = False
+    unknown_outcomes: int = 0
+    """Deliveries that were cut off before the provider's answer: each may have arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ from sre.control.delivery_records import Outcome, Unstored, key_of
 from sre.control.outbox_port import NoOutbox as NoOutbox
 from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
-from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.policy import RANKS, Dispatch, Follow, Next, is_page, max_age_of, policy_of
+from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict, backoff_seconds
+from sre.notify.outcomes import REMEDIES
+from sre.notify.policy import RANKS, Because, Dispatch, Follow, Next, is_page, max_age_of, policy_of
 from sre.notify.policy import too_old as why_too_old
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import NotifySettings
@@ -290,11 +291,14 @@ class Delivery:
             result = _too_old(max_age)
         else:
             result = await self._channels.attempt(row)
-        page = is_page(row.message, row.opened)
-        follow = self._channels.follow(row.channel, result, attempts, page=page, too_old=too_old)
+        unknown = max(row.unknown_outcomes, self._outcomes.unknown_outcomes(row.id))
+        unknown += self._channels.may_have_arrived(row.channel, result)
+        follow = self._channels.follow(
+            row.channel, result, attempts, page=is_page(row), unknown_outcomes=unknown, too_old=too_old
+        )
         if follow.next is Next.SENT:
             self._unsaved.forget(key_of(row))  # its twin, should it wait in memory
-        self._outcomes.add(row.id, self._outcome(row, result, follow, attempts))
+        self._outcomes.add(row.id, self._outcome(row, result, follow, attempts, unknown))
         try:
             await self._outcomes.write()
         except StateError as error:
@@ -308,9 +312,13 @@ class Delivery:
         if fallback is not None:
             self.send_unstored([replace(message, channel=fallback)])
 
-    def _outcome(self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int) -> Outcome:
+    def _outcome(
+        self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int, unknown_outcomes: int
+    ) -> Outcome:
         """How the store is told."""
         store, owner, detail = self._store, self._owner, result.detail
+        if follow.because is Because.OUTCOME_UNKNOWN:
+            detail = f"{detail}; so {unknown_outcomes} times: {REMEDIES[Cause.OUTCOME_UNKNOWN]}"
         fallback = self._policy.fallbacks.get(row.channel) if follow.fallback else None
         if follow.next is Next.SENT:
             return Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
@@ -326,7 +334,7 @@ class Delivery:
                 attempts,
                 None,
             )
-        wait = max(self._backoff(attempts), result.retry_after_seconds or 0.0)
+        wait = self._wait(attempts, result, follow)
         log.warning(
             "outbox: %s to %s: try %d %s (%s): %s; again in %.0f s%s",
             row.message.incident_id, row.channel, attempts, result.verdict.value, follow.because.value, detail, wait,
@@ -334,10 +342,12 @@ class Delivery:
         )  # fmt: skip
         return Outcome(
             lambda: store.mark_failed(
-                row.id, owner=owner, error=detail, retry_after_seconds=wait, fallback=fallback
+                row.id, owner=owner, error=detail, retry_after_seconds=wait, fallback=fallback,
+                unknown_outcomes=unknown_outcomes,
             ),
             attempts,
             self._clock.monotonic() + wait,
+            unknown_outcomes,
         )  # fmt: skip
 
     async def _deliver_unstored(self, item: Unstored) -> None:
@@ -346,15 +356,19 @@ class Delivery:
             id=0, message=item.message.message, opened=None, channel=channel.name, level=item.message.level,
             state=OutboxState.SENDING, attempts=item.attempts, due_in_seconds=0.0, last_error=None,
             created_wall=self._clock.wall(), age_seconds=self._clock.monotonic() - item.since, sent_wall=None,
+            severity=item.message.message.severity,
         )  # fmt: skip
         max_age = max_age_of(row.message, self._policy)
         too_old = row.age_seconds > max_age
         result = _too_old(max_age) if too_old else await self._channels.attempt(row)
         item.attempts += 1
-        wait = max(self._backoff(item.attempts), result.retry_after_seconds or 0.0)
-        item.not_before = self._clock.monotonic() + wait
-        key, page = key_of(item.message), is_page(row.message, row.opened)
-        follow = self._channels.follow(row.channel, result, item.attempts, page=page, too_old=too_old)
+        item.unknown_outcomes += self._channels.may_have_arrived(row.channel, result)
+        key = key_of(item.message)
+        follow = self._channels.follow(
+            row.channel, result, item.attempts, page=is_page(row), unknown_outcomes=item.unknown_outcomes,
+            too_old=too_old,
+        )  # fmt: skip
+        item.not_before = self._clock.monotonic() + self._wait(item.attempts, result, follow)
         if follow.next is Next.SENT:
             self._unsaved.sent(key)
         else:
@@ -364,13 +378,15 @@ class Delivery:
             self._unsaved.forget(key)
         self._fall_back(follow, item.message)
 
-    def _backoff(self, attempts: int) -> float:
-        return backoff_seconds(
+    def _wait(self, attempts: int, result: DeliveryResult, follow: Follow) -> float:
+        """Seconds until the next try."""
+        backoff = backoff_seconds(
             attempts,
             initial_seconds=self._settings.initial_backoff_seconds,
             max_seconds=self._settings.max_backoff_seconds,
             rng=self._rng,
         )
+        return max(backoff, result.retry_after_seconds or 0.0, follow.wait_seconds)
 
     async def _give_back(self) -> None:
         """End what is under way and put it back; its worker is killed, so the next sender need not wait."""

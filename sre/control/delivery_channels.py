@@ -16,6 +16,9 @@ from sre.settings.notify import ChannelSettings
 
 log = logging.getLogger(__name__)
 
+REPEATABLE = ("pagerduty",)
+"""Kinds whose provider makes one event of a message and its repetitions: they carry one key."""
+
 PATIENCE_SECONDS = 30.0
 """A provider that wants to be left alone for longer does not hold up what waits for it."""
 
@@ -71,8 +74,27 @@ class Channels:
             log.exception("notify: the form of %s for %s failed", row.message.incident_id, row.channel)
             return render(row.message, self[row.channel].kind, row.opened)
 
-    def follow(self, name: str, result: DeliveryResult, attempts: int, *, page: bool, too_old: bool = False) -> Follow:
-        """What follows a try; remembers how the channel does."""
+    def may_have_arrived(self, name: str, result: DeliveryResult) -> bool:
+        """Whether a person may have got it by this try; where repetitions are one event, that does not matter."""
+        return result.verdict is Verdict.UNKNOWN and self[name].kind not in REPEATABLE
+
+    def follow(
+        self,
+        name: str,
+        result: DeliveryResult,
+        attempts: int,
+        *,
+        page: bool,
+        unknown_outcomes: int = 0,
+        too_old: bool = False,
+    ) -> Follow:
+        """
+        What follows a try; remembers how the channel does.
+
+        Args:
+            attempts: Tries of this message, this one included.
+            unknown_outcomes: Those of them that ``may_have_arrived``.
+        """
         if result.verdict is Verdict.DELIVERED:
             self._failures[name] = 0
         elif not too_old:
@@ -85,7 +107,7 @@ class Channels:
             self._pause(name, min(wait, self._policy.max_backoff_seconds))
         return after_try(
             result.verdict, self._policy, attempts=attempts, failures_in_row=self._failures.get(name, 0),
-            page=page, retry_after_seconds=wait, too_old=too_old,
+            page=page, unknown_outcomes=unknown_outcomes, retry_after_seconds=wait, too_old=too_old,
         )  # fmt: skip
 
     def _pause(self, name: str, seconds: float) -> None:

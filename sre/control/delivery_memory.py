@@ -43,6 +43,11 @@ class Outcomes:
         known = self._unwritten.get(row_id)
         return 0 if known is None else known.attempts
 
+    def unknown_outcomes(self, row_id: int) -> int:
+        """The same, of tries that may have arrived."""
+        known = self._unwritten.get(row_id)
+        return 0 if known is None else known.unknown_outcomes
+
     def not_due(self, now: float) -> tuple[int, ...]:
         """Messages that are finished, or not to be tried at ``now`` (monotonic)."""
         return tuple(

@@ -35,6 +35,7 @@ class Unstored:
     since: float
     """Monotonic time at which it came."""
     attempts: int = 0
+    unknown_outcomes: int = 0
     not_before: float = 0.0
 
 
@@ -46,6 +47,8 @@ class Outcome:
     attempts: int
     not_before: float | None
     """Monotonic time before which the row is not tried again; None: never again."""
+    unknown_outcomes: int = 0
+    """Tries of it that may have arrived."""
     written: bool = False
 
     def write_once(self) -> None:

@@ -31,6 +31,7 @@ class Outbox(Protocol):
         error: str,
         retry_after_seconds: float,
         fallback: str | None,
+        unknown_outcomes: int,
     ) -> bool: ...
 
     def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None) -> bool: ...
@@ -68,6 +69,7 @@ class NoOutbox:
         error: str,
         retry_after_seconds: float,
         fallback: str | None,
+        unknown_outcomes: int,
     ) -> bool:
         return False
 

@@ -102,11 +102,20 @@ class Draft:
         self._open.pop(closed.join_key, None)
         self._note("transition", incident.name, "resolved", incident.id, data={"alerts": incident.members})
         if closed.told:
-            self._tell(ended_message(closed, self._now.wall, why))
+            # What was told with others ends with them for whoever heard of it in that way only.
+            self._tell(ended_message(closed, self._now.wall, why), where_begun=closed.told_in is not None)
+        told_in = self._by_id(closed.told_in)
+        if told_in is not None:
+            left = replace(told_in, firing=max(0, told_in.firing - 1))
+            self._put(left)
+            if left.firing == 0:
+                self._close(left)
 
-    def _tell(self, message: Message, level: int = 0) -> None:
+    def _tell(self, message: Message, level: int = 0, *, where_begun: bool = False) -> None:
         self._told.append(message)
-        self._outbox += [OutboxMessage(message, channel, level) for channel in self._listeners(message)]
+        self._outbox += [
+            OutboxMessage(message, channel, level, where_begun=where_begun) for channel in self._listeners(message)
+        ]
 
     def _note(
         self,

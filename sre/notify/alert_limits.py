@@ -99,10 +99,10 @@ class Limited(Draft):
         )
         firing, known = self._adopt(fresh, made.id)
         message = left_out_message(made, fresh, firing, known, self._now.wall, more)
-        made = replace(made, summary=message.summary, firing=firing)
+        made = replace(made, summary=message.summary, firing=firing + known)
         self._put(made)
-        self._note("transition", route, "opened", made.id, data={"alerts": len(fresh), "firing": firing})
-        if firing == 0:
+        self._note("transition", route, "opened", made.id, data={"alerts": len(fresh), "firing": firing + known})
+        if made.firing == 0:
             # Nothing of it goes on: the message has no end to come.
             self._incidents[made.id] = replace(made, resolved_wall=self._now.wall)
             self._open.pop(made.join_key, None)
@@ -112,16 +112,17 @@ class Limited(Draft):
 
     def _adopt(self, left: Sequence[LeftOut], incident: str) -> tuple[int, int]:
         """
-        Who still fires and has no incident belongs to ``incident`` from now on, and the end of those that have one is
-        told. Return how many belong to it, and how many open incidents are told of with it.
+        Who still fires and has no incident belongs to ``incident`` from now on; the incidents of the others are told in
+        it, and it ends with the last of them. Return how many belong to it, and how many open incidents are told in it.
         """
         firing = known = 0
         for one in left:
             episode = self._known.get(one.key)
             own = self._by_id(one.incident_id)
             if own is not None:
-                known += not own.told
-                self._put(replace(own, told=True))
+                if not own.told:
+                    known += 1
+                    self._put(replace(own, told=True, told_in=incident))
             elif one.incident_id is None and episode is not None and episode.open and episode.incident_id is None:
                 firing += 1
                 self._keep(replace(episode, incident_id=incident))

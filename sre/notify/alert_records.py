@@ -97,9 +97,12 @@ class AlertIncident:
     """Has a folder: ``sre incident list`` shows it."""
     told: bool = True
     """The channels were told of it, and will be told of its end."""
+    told_in: str | None = None
+    """The incident whose message told of it, with others that a limit kept back; None where it was told by itself."""
     members: int = 0
     """Firings that belong to it, ended ones included."""
     firing: int = 0
+    """Those that go on; of an incident that told others (``told_in``), these count, too."""
     resolved_wall: float | None = None
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sre.actions.records import OutboxRow
 from sre.actions.types import Message
 from sre.notify.escalation import Escalation, escalation_of
 from sre.notify.outcomes import Verdict
@@ -32,6 +33,12 @@ DIGEST_SHARE = 0.1
 """Of a storm's window: so often at most one digest goes out."""
 CALM_DIGEST_SECONDS = 60.0
 """The same where storms are not limited."""
+SELDOM_SECONDS = 900.0
+"""
+A page that may have arrived ``max_unknown_outcomes`` times is sent again after this long, then after twice as long, and
+so on. It may also never have arrived (a server that takes connections and hangs), so it is not given up; and who gets
+it each time, from a provider that answers too late, is not called every five minutes for a day.
+"""
 MANY_IN_THE_MORNING = 3
 """More messages than this that waited for the end of quiet hours come as one."""
 
@@ -79,6 +86,8 @@ class Policy:
     max_attempts: int | None = None
     """Of what is no page; None: until it is too old."""
     max_backoff_seconds: float = 300.0
+    max_unknown_outcomes: int = 3
+    """Of one message; see ``SELDOM_SECONDS``."""
 
 
 def policy_of(settings: NotifySettings) -> Policy:
@@ -95,12 +104,14 @@ def policy_of(settings: NotifySettings) -> Policy:
         fallback_after_attempts=settings.fallback_after_attempts,
         max_attempts=settings.max_attempts,
         max_backoff_seconds=settings.max_backoff_seconds,
+        max_unknown_outcomes=settings.max_unknown_outcomes,
     )
 
 
-def is_page(message: Message, opened: Message | None) -> bool:
-    """Whether ``message`` is a page, or belongs to one: ``opened`` is what it ends or answers, where that is known."""
-    return PAGE_RANK in (rank_of(one.severity) for one in (message, opened) if one is not None)
+def is_page(row: OutboxRow) -> bool:
+    """Whether ``row`` is a page, or ends one: of an end, the severity of the row is that of its incident."""
+    known = (row.severity, row.message.severity, None if row.opened is None else row.opened.severity)
+    return PAGE_RANK in (rank_of(severity) for severity in known if severity is not None)
 
 
 def max_age_of(message: Message, policy: Policy) -> float:
@@ -230,6 +241,7 @@ class Because(enum.Enum):
     TOLD_TO_WAIT_LONG = "told_to_wait_long"
     REFUSED_FOR_GOOD = "refused_for_good"
     REFUSED_NOW = "refused_now"  # the fallback is told, and it is repeated until it is too old
+    OUTCOME_UNKNOWN = "outcome_unknown"  # it may have arrived so often that sending it again does more harm than good
     TRIES_SPENT = "tries_spent"
     TOO_OLD = "too_old"
 
@@ -240,6 +252,8 @@ class Follow:
     because: Because
     fallback: bool = False
     """Whether the channel's fallback is told, should there be one. Repeating it does no harm."""
+    wait_seconds: float = 0.0
+    """It is not repeated sooner than this."""
 
 
 def is_down(failures_in_row: int, policy: Policy) -> bool:
@@ -254,6 +268,7 @@ def after_try(
     attempts: int,
     failures_in_row: int,
     page: bool,
+    unknown_outcomes: int = 0,
     retry_after_seconds: float | None = None,
     too_old: bool = False,
 ) -> Follow:
@@ -264,6 +279,7 @@ def after_try(
         attempts: Tries of this message, this one included.
         failures_in_row: Tries on this channel that did not deliver since one last did, this one included.
         page: No number of tries ends it: a mail server may be down for hours, and then somebody is to hear of it.
+        unknown_outcomes: Tries of this message that may have arrived, this one included.
         retry_after_seconds: What the provider asks to wait.
         too_old: It was not tried: it is older than anybody wants to hear.
     """
@@ -276,6 +292,11 @@ def after_try(
     if verdict in (Verdict.REFUSED_NOW, Verdict.IMPOSSIBLE):
         # However often: what stands in its way may take a person hours to clear, and then it is to arrive.
         return Follow(Next.REPEAT, Because.REFUSED_NOW, fallback=True)
+    if verdict is Verdict.UNKNOWN and unknown_outcomes >= policy.max_unknown_outcomes:
+        if not page:
+            return Follow(Next.GIVE_UP, Because.OUTCOME_UNKNOWN, fallback=True)
+        seldom = SELDOM_SECONDS * 2.0 ** min(unknown_outcomes - policy.max_unknown_outcomes, 60)
+        return Follow(Next.REPEAT, Because.OUTCOME_UNKNOWN, fallback=True, wait_seconds=seldom)
     if not page and policy.max_attempts is not None and attempts >= policy.max_attempts:
         return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
     if attempts >= policy.fallback_after_attempts:

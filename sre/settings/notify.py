@@ -107,6 +107,12 @@ class NotifySettings(Settings):
     """What is older is not sent any more; it is dead: shown by ``sre notify outbox list``, exit 3."""
     fallback_after_attempts: Annotated[int, Field(ge=1)] = 3
     """After so many failed tries the channel's fallback is told too; what is refused goes there at once."""
+    max_unknown_outcomes: Annotated[int, Field(ge=1)] = 3
+    """
+    So often a message is sent that was cut off before the provider's answer each time: it may have arrived each time.
+    Then the fallback is told; what is no page is dead, and a page is sent again ever more seldom (15 minutes, 30, …).
+    Not of PagerDuty, where repetitions are one event.
+    """
     escalation: EscalationSettings | None = None
     """null: nobody else is told of a page that is not acknowledged."""
     quiet_hours: QuietHoursSettings | None = None

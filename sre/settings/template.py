@@ -91,6 +91,7 @@ notify:
   #   - {name: pager, kind: pagerduty, url: "env:SRE_PAGERDUTY_URL"}
   # templates: {title: /etc/sre/title.txt}   # files with ${placeholders}: sms, title, text, html
   # fallback_after_attempts: 3    # what is refused goes to the channel's fallback at once
+  # max_unknown_outcomes: 3       # then what may have arrived each time is dead; a page comes again ever more seldom
   # escalation: {after_seconds: 900, repeat_seconds: 900, max_levels: 3, channels: [pager]}   # until: sre incident ack
   # quiet_hours: {start: "22:00", end: "07:00", timezone: UTC, severities: [ticket, info]}    # a page never waits
   # storm: {max_messages: 20, window_seconds: 600}   # of one channel; what is more becomes one message

@@ -75,15 +75,14 @@ async def test_what_cannot_be_delivered_is_given_up_and_shown(
     assert (row.attempts, row.last_error) == (tries, answers[0].detail)
 
 
-@pytest.mark.parametrize("answer", [FAILED, UNKNOWN])
 async def test_a_page_outlives_a_mail_server_that_is_down_for_hours(
-    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until, answer: DeliveryResult
+    store: GuardStore, provider: Provider, clock: ManualClock, wait_until_async: Until
 ) -> None:
-    provider.answers["mail"] = [answer] * 32
+    provider.answers["mail"] = [FAILED] * 32
     began = clock.monotonic()
     store.commit(state=None, outbox=[post()])
     async with running(store, provider, clock) as delivery:
-        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+        await wait_until_async(lambda: count(store, OutboxState.SENT) == 1, timeout=60)
         assert delivery.statistics["mail"].dead == 0
     assert clock.monotonic() - began > 7200
     assert store.outbox()[0].attempts == 33, "and it was asked every few minutes"

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sre.actions.records import OutboxRow, OutboxState
+from sre.actions.types import Message
 from sre.control.notify_proof import LONGEST_SECONDS
 from sre.notify.delivery import Verdict
 from sre.notify.policy import (
@@ -162,9 +164,11 @@ def follow(
     old: bool = False,
     page: bool = False,
     policy: Policy = POLICY,
+    unknown: int = 0,
 ) -> Follow:
     return after_try(
-        verdict, policy, attempts=attempts, failures_in_row=row, page=page, retry_after_seconds=wait, too_old=old
+        verdict, policy, attempts=attempts, failures_in_row=row, page=page, retry_after_seconds=wait, too_old=old,
+        unknown_outcomes=unknown,
     )  # fmt: skip
 
 
@@ -193,10 +197,31 @@ def test_without_a_limit_of_tries_a_ticket_lasts_as_long_as_a_page() -> None:
 def test_the_end_of_a_page_is_tried_as_long_as_the_page() -> None:
     page, ticket = message(), replace(message(), severity="ticket")
     end = replace(message(event="resolve"), severity="info")
-    assert is_page(page, None)
-    assert is_page(end, page)
-    assert not is_page(end, ticket)
-    assert not is_page(ticket, None)
+    assert is_page(row_of(page, "page"))
+    assert is_page(row_of(end, "info", opened=page))
+    assert is_page(row_of(end, "page")), "also where the page itself went out before, by itself"
+    assert not is_page(row_of(end, "ticket", opened=ticket))
+    assert not is_page(row_of(ticket, "ticket"))
+
+
+def row_of(told: Message, severity: str, opened: Message | None = None) -> OutboxRow:
+    return OutboxRow(
+        id=1, message=told, opened=opened, channel="mail", level=0, state=OutboxState.SENDING, attempts=1,
+        due_in_seconds=0.0, last_error=None, created_wall=0.0, age_seconds=0.0, sent_wall=None, severity=severity,
+    )  # fmt: skip
+
+
+def test_what_may_have_arrived_a_few_times_ends_for_a_ticket_and_gets_rare_for_a_page() -> None:
+    policy = Policy(max_unknown_outcomes=2)
+    assert follow(Verdict.UNKNOWN, unknown=1, policy=policy).because is Because.MAY_PASS
+    given_up = Follow(Next.GIVE_UP, Because.OUTCOME_UNKNOWN, fallback=True)
+    assert follow(Verdict.UNKNOWN, unknown=2, policy=policy) == given_up
+    waits = [follow(Verdict.UNKNOWN, unknown=n, page=True, policy=policy).wait_seconds for n in (2, 3, 4)]
+    assert waits == [900, 1800, 3600]
+    day = [follow(Verdict.UNKNOWN, unknown=n, page=True, policy=Policy()).wait_seconds for n in range(1, 10)]
+    assert sum(day[:8]) < 86400 <= sum(day), "nine times in a day, and not three hundred times"
+    assert follow(Verdict.UNKNOWN, unknown=10**6, page=True, policy=policy).next is Next.REPEAT
+    assert follow(Verdict.FAILED, unknown=9, policy=policy).because is Because.MAY_PASS, "it certainly did not arrive"
 
 
 def test_a_test_is_not_told_when_nobody_waits_for_it_any_more() -> None:

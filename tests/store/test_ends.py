@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sre.adapters.store import GuardStore, OutboxDesk
+from sre.adapters.store import GuardStore, OutboxDesk, alerts_tables
+from sre.adapters.store.alerts import AlertBook
 from sre.notify.policy import Dispatch
 from sre.testing.clock import ManualClock
 from tests.store import version_1
@@ -161,6 +162,22 @@ def test_of_incidents_from_before_everybody_hears_the_end(db: Path, open_store: 
     again = open_store()
     end(again)
     assert [heard(again, channel) for channel in EVERYBODY] == [["resolve"]] * 3
+
+
+def test_of_a_file_of_version_3_nothing_may_have_arrived_yet(db: Path, open_store: Opener) -> None:
+    with open_store() as store:
+        store.commit(state=None, outbox=[post("mail", incident="i")])
+    connection = sqlite3.connect(db, isolation_level=None)
+    connection.execute("ALTER TABLE outbox DROP COLUMN unknown_outcomes")
+    alerts_tables.make(connection)
+    connection.execute("ALTER TABLE alert_incident DROP COLUMN told_in")
+    connection.execute("PRAGMA user_version=3")
+    connection.close()
+    again = open_store()
+    assert AlertBook(again).counts() == (0, 0)
+    assert AlertBook(again).unfiled(10) == []
+    assert [row.unknown_outcomes for row in again.outbox()] == [0]
+    assert heard(again, "mail") == ["open"]
 
 
 def test_an_incident_of_version_1_ends_where_it_began(db: Path, open_store: Opener) -> None:

@@ -160,7 +160,7 @@ def test_a_newer_schema_is_refused_and_left_alone(open_store: Opener, db: Path) 
     other.execute("PRAGMA user_version=7")
     other.close()
     before = db.read_bytes()
-    with pytest.raises(StateError, match=r"written by a newer sre \(schema 7, this one knows 3\)"):
+    with pytest.raises(StateError, match=r"written by a newer sre \(schema 7, this one knows 4\)"):
         open_store()
     assert db.read_bytes() == before
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,9 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sre.actions import facts
+from sre.actions.types import Message
+from sre.notify.alert_decide import Intake
 from sre.notify.alert_later import Later
 from sre.notify.alert_limits import INCIDENT_ACTION, NOTICE_ACTION
 from sre.notify.alert_records import Verdict, Wanted
+from sre.notify.alert_routes import Routes
 from sre.settings.webhook import ActionSettings, RouteSettings, WebhookSettings
 from tests.webhook.scenes import Desk, one
 
@@ -93,7 +96,7 @@ def test_what_is_over_by_then_is_told_all_the_same_and_has_no_end_to_come(tmp_pa
         assert desk.open_incidents() == 1, "that of n1"
 
 
-def test_incidents_that_nobody_was_told_of_are_named_and_their_end_is_told(tmp_path: Path) -> None:
+def test_incidents_that_nobody_was_told_of_are_named_and_end_together(tmp_path: Path) -> None:
     with desk_of(tmp_path, limited(notices=1)) as desk:
         assert desk.take(one(node="n1"), one(node="n2"), one(node="n3")) == [Verdict.OPENED] * 3
         assert desk.take(one(node="n2", gpu="1")) == [Verdict.JOINED], "what joins passes no limit"
@@ -104,9 +107,52 @@ def test_incidents_that_nobody_was_told_of_are_named_and_their_end_is_told(tmp_p
         untold = dict(told.facts)[facts.INCIDENTS].split(", ")
         assert len(untold) == 2
         assert "2 go on" in told.summary
+        before = len(desk.messages())
         desk.take(one(node="n3", status="resolved"))
-        assert desk.messages()[-1].event == "resolve"
-        assert desk.messages()[-1].incident_id in untold
+        desk.take(one(node="n2", status="resolved"))
+        assert len(desk.messages()) == before, "one that joined n2 goes on"
+        desk.take(one(node="n2", gpu="1", status="resolved"))
+        assert [(m.event, m.incident_id) for m in desk.messages()[before:]] == [("resolve", told.incident_id)]
+        desk.take(one(node="n1", status="resolved"))
+        assert desk.open_incidents() == 0
+
+
+def tickets_to_mail(message: Message) -> Sequence[str]:
+    """As ``Policy.listeners`` where the one channel wants pages only, and the other tickets only."""
+    begins = message.event in ("open", "escalate", "blind")
+    return {"page": ["sms"], "ticket": ["mail"]}.get(message.severity, []) if begins else ["mail", "sms"]
+
+
+def test_the_end_goes_to_who_was_told_with_others_and_to_nobody_else(tmp_path: Path) -> None:
+    with desk_of(tmp_path, limited(notices=1)) as desk:
+        desk.intake = Intake(desk.settings, Routes(desk.settings), tickets_to_mail)
+        desk.take(one(node="n1", severity="ticket"), one(node="n2", severity="ticket"))
+        desk.clock.advance(3601)
+        assert catch_up(desk)
+        told = desk.messages()[-1]
+        desk.take(one(node="n2", severity="ticket", status="resolved"))
+        assert desk.events("sms") == [], "it never heard of any of it"
+        assert [(m.event, m.incident_id) for m in desk.messages()][-2:] == [
+            ("open", told.incident_id),
+            ("resolve", told.incident_id),
+        ], "what a paging service opened under this name closes under it"
+
+
+def test_what_got_worse_after_it_was_told_with_others_ends_by_itself_where_that_was_told(tmp_path: Path) -> None:
+    with desk_of(tmp_path, limited(notices=1)) as desk:
+        desk.intake = Intake(desk.settings, Routes(desk.settings), tickets_to_mail)
+        desk.take(one(node="n1", severity="ticket"), one(node="n2", severity="ticket"))
+        desk.clock.advance(3601)
+        assert catch_up(desk)
+        desk.take(one(node="n2", gpu="1", severity="page"))
+        assert desk.events("sms") == ["escalate"]
+        desk.take(
+            one(node="n2", severity="ticket", status="resolved"),
+            one(node="n2", gpu="1", severity="page", status="resolved"),
+        )
+        assert desk.events("sms") == ["escalate", "resolve"]
+        assert desk.messages("sms")[1].incident_id == desk.messages("sms")[0].incident_id
+        assert desk.events()[-2:] == ["open", "resolve"], "of what was told together"
 
 
 def test_a_limit_of_nothing_is_told_within_the_hour_though_its_window_never_opens(tmp_path: Path) -> None:

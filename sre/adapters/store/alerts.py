@@ -188,10 +188,8 @@ class AlertBook:
                     damaged.append(one.key)
                 episodes[one.key] = one
         incidents: dict[str, AlertIncident] = {}
-        for column, values in (
-            ("join_key", wanted.join_keys),
-            ("id", wanted.incidents | {e.incident_id for e in episodes.values() if e.open and e.incident_id}),
-        ):
+
+        def find(column: str, values: Iterable[str]) -> None:
             for value in values:
                 row = connection.execute(
                     f"SELECT {INCIDENT} FROM alert_incident WHERE {column} = ? AND resolved_wall IS NULL", (value,)
@@ -199,6 +197,10 @@ class AlertBook:
                 if row is not None:
                     found = rows_of.incident_of(row)
                     incidents[found.join_key] = found
+
+        find("join_key", wanted.join_keys)
+        find("id", wanted.incidents | {e.incident_id for e in episodes.values() if e.open and e.incident_id})
+        find("id", {one.told_in for one in incidents.values() if one.told_in is not None})
         guards = wanted.guard_incidents
         return Known(
             episodes=episodes,
@@ -317,8 +319,9 @@ def _write_incidents(connection: sqlite3.Connection, incidents: Iterable[AlertIn
     # Closed ones first: another of the same key may have been opened since.
     for one in sorted(incidents, key=lambda incident: incident.resolved_wall is None):
         connection.execute(
-            f"INSERT INTO alert_incident ({INCIDENT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+            f"INSERT INTO alert_incident ({INCIDENT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
             " ON CONFLICT (number) DO UPDATE SET severity = excluded.severity, told = excluded.told,"
+            " told_in = excluded.told_in,"
             " members = excluded.members, firing = excluded.firing, resolved_wall = excluded.resolved_wall",
             (
                 one.id,
@@ -335,5 +338,6 @@ def _write_incidents(connection: sqlite3.Connection, incidents: Iterable[AlertIn
                 one.members,
                 one.firing,
                 one.resolved_wall,
+                one.told_in,
             ),
         )

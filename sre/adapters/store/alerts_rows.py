@@ -16,7 +16,7 @@ from sre.notify.alert_routes import Trip
 EPISODE = "fingerprint, starts_ns, name, severity, labels, summary, seen_wall, firing_wall, resolved_wall, incident_id"
 INCIDENT = (
     "id, number, join_key, name, severity, scope, route, summary, opened_wall, listed, told, members, firing,"
-    " resolved_wall"
+    " resolved_wall, told_in"
 )
 TRIP = "number, trip, fingerprint, starts_ns, labels, annotations, at_wall, at_monotonic, boot_id"
 
@@ -49,7 +49,7 @@ def episode_of(row: Sequence[Any], now_wall: float) -> tuple[Episode, bool]:
 
 def incident_of(row: Sequence[Any]) -> AlertIncident:
     identifier, number, join_key, name, severity, scope, route, summary = row[:8]
-    opened, listed, told, members, firing, ended = row[8:]
+    opened, listed, told, members, firing, ended, told_in = row[8:]
     return AlertIncident(
         id=identifier,
         number=number,
@@ -65,6 +65,7 @@ def incident_of(row: Sequence[Any]) -> AlertIncident:
         members=int(_number(members, 1)),
         firing=int(_number(firing, 1)),
         resolved_wall=None if ended is None else _number(ended, 0.0),
+        told_in=None if told_in is None else str(told_in),
     )
 
 

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS alert_incident (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, join_key TEXT NOT NULL, name TEXT NOT NULL,
   severity TEXT NOT NULL, scope TEXT NOT NULL, route TEXT NOT NULL, summary TEXT NOT NULL, opened_wall REAL NOT NULL,
   listed INTEGER NOT NULL, told INTEGER NOT NULL, members INTEGER NOT NULL, firing INTEGER NOT NULL,
-  resolved_wall REAL, filed TEXT NOT NULL DEFAULT 'no' CHECK (filed IN ('no', 'open', 'resolved')));
+  resolved_wall REAL, told_in TEXT, filed TEXT NOT NULL DEFAULT 'no' CHECK (filed IN ('no', 'open', 'resolved')));
 CREATE UNIQUE INDEX IF NOT EXISTS alert_incident_open ON alert_incident (join_key) WHERE resolved_wall IS NULL;
 CREATE INDEX IF NOT EXISTS alert_incident_unfiled ON alert_incident (number)
   WHERE listed AND (filed = 'no' OR (filed = 'open' AND resolved_wall IS NOT NULL));

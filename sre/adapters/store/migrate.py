@@ -80,9 +80,25 @@ def _from_1(connection: sqlite3.Connection, clock: Clock, boot_id: str) -> None:
 
 def _from_2(connection: sqlite3.Connection, clock: Clock, boot_id: str) -> None:
     """Whether any channel wanted an incident. Of those that are there it is not known: all are told of their ends."""
-    if "wanted" not in {row[1] for row in connection.execute("PRAGMA table_info(incident)")}:
+    if "wanted" not in _columns(connection, "incident"):
         connection.execute("ALTER TABLE incident ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0")
     connection.execute("UPDATE incident SET wanted = 1")
+
+
+def _from_3(connection: sqlite3.Connection, clock: Clock, boot_id: str) -> None:
+    """
+    How often a message may have arrived (of those that wait it is not known: they begin anew), and where incidents of
+    alerts were told that a limit kept back.
+    """
+    if "unknown_outcomes" not in _columns(connection, "outbox"):
+        connection.execute("ALTER TABLE outbox ADD COLUMN unknown_outcomes INTEGER NOT NULL DEFAULT 0")
+    alerts = _columns(connection, "alert_incident")
+    if alerts and "told_in" not in alerts:  # no such table before the webhook is used
+        connection.execute("ALTER TABLE alert_incident ADD COLUMN told_in TEXT")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
+    return frozenset(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
 
 
 def _severity(payload: str) -> str:
@@ -92,7 +108,7 @@ def _severity(payload: str) -> str:
         return "page"  # damaged: not to be slept over
 
 
-STEPS: Mapping[int, Callable[[sqlite3.Connection, Clock, str], None]] = {1: _from_1, 2: _from_2}
+STEPS: Mapping[int, Callable[[sqlite3.Connection, Clock, str], None]] = {1: _from_1, 2: _from_2, 3: _from_3}
 """
 Version → the step to the next one. A table that is new in version 2 is made in ``_from_1``, as it is now: a later step
 may find its own work done.

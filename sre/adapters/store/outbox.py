@@ -50,7 +50,7 @@ def enqueue(connection: sqlite3.Connection, messages: Sequence[OutboxMessage], n
                 f" AND channel = ? AND {ends.BEGINS} AND {MAY_ARRIVE}",
                 (message.incident_id, item.channel),
             ).fetchone()
-            if known is None and _concerns_others(connection, message.incident_id):
+            if known is None and (item.where_begun or _concerns_others(connection, message.incident_id)):
                 continue  # who was not to hear of the beginning does not hear of the end
             # Whatever began there under the incident's own id, and may have arrived, ends under it.
             own_end = int(bool(begun))
@@ -147,7 +147,8 @@ def unneeded(connection: sqlite3.Connection, row: OutboxRow, now: Now) -> bool:
     name = row.message.incident_id
     if _resolved_opener(connection, row):
         return fold(connection, name, now) > 0
-    if row.message.event != "escalate" or row.level <= FIRST_LEVEL:
+    level = row.message.event == "escalate" and row.level > FIRST_LEVEL
+    if not level and not (row.message.event in ("open", "escalate") and row.unknown_outcomes):
         return False
     found = incidents.one(connection, name)
     return found is not None and found.acknowledged_wall is not None and hush(connection, name, now) > 0
@@ -183,6 +184,7 @@ def finish(
     state: OutboxState,
     error: str | None = None,
     retry_after_seconds: float = 0.0,
+    unknown_outcomes: int = 0,
 ) -> bool:
     """
     Record how a delivery by ``owner`` ended; False if the row is finished, or leased to another now.
@@ -193,7 +195,8 @@ def finish(
         connection.execute(
             "UPDATE outbox SET state = ?, lease_owner = NULL, last_error = ?,"
             " attempts = attempts + CASE state WHEN 'sending' THEN 0 ELSE 1 END, boot_id = ?, due_at = ?,"
-            " sent_wall = ?, begun_at = coalesce(begun_at, ?), begun_boot = coalesce(begun_boot, ?)"
+            " sent_wall = ?, unknown_outcomes = max(unknown_outcomes, ?),"
+            " begun_at = coalesce(begun_at, ?), begun_boot = coalesce(begun_boot, ?)"
             " WHERE id = ? AND (state IN ('held', 'pending')"
             "  OR (state = 'sending' AND (lease_owner = ? OR boot_id != ? OR due_at <= ?)))",
             (
@@ -202,6 +205,7 @@ def finish(
                 now.boot_id,
                 now.monotonic + retry_after_seconds,
                 now.wall if state is OutboxState.SENT else None,
+                unknown_outcomes,
                 now.monotonic,
                 now.boot_id,
                 row_id,
@@ -244,10 +248,14 @@ def storable(text: str) -> str:
 
 
 def hush(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
-    """Somebody acknowledged it: supersede what was queued because nobody did. Inside a transaction."""
+    """
+    Somebody acknowledged it: supersede what was queued because nobody did, and what is only repeated because it may not
+    have arrived. Inside a transaction.
+    """
     return connection.execute(
         "UPDATE outbox SET state = 'superseded', last_error = 'acknowledged', lease_owner = NULL WHERE incident_id = ?"
-        " AND event = 'escalate' AND level > ? AND (state IN ('held', 'pending')"
+        " AND (event = 'escalate' AND level > ? OR event IN ('open', 'escalate') AND unknown_outcomes > 0)"
+        " AND (state IN ('held', 'pending')"
         "  OR (state = 'sending' AND (boot_id != ? OR due_at <= ?)))",
         (incident_id, FIRST_LEVEL, now.boot_id, now.monotonic),
     ).rowcount
@@ -348,7 +356,8 @@ def retry(connection: sqlite3.Connection, row_id: int, now: Now) -> bool:
     """An operator sends a dead or waiting message again, with all its tries; no storm and no quiet hours hold it."""
     return (
         connection.execute(
-            "UPDATE outbox SET state = 'pending', waits_for = 'by_hand', attempts = 0, boot_id = ?, due_at = ?,"
+            "UPDATE outbox SET state = 'pending', waits_for = 'by_hand', attempts = 0, unknown_outcomes = 0,"
+            " boot_id = ?, due_at = ?,"
             " created_at = ?, created_boot = ?, fell_back = 0, begun_at = coalesce(begun_at, ?),"
             " begun_boot = coalesce(begun_boot, ?) WHERE id = ? AND state IN ('held', 'pending', 'dead')"
             " AND waits_for != 'gathering'",

@@ -14,7 +14,7 @@ from sre.notify.policy import RANKS
 COLUMNS = (
     "id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error, created_wall, created_at,"
     " created_boot, sent_wall, severity, waits_for, fallback_of, fell_back, is_digest,"
-    " (SELECT d.incident_id FROM outbox d WHERE d.id = outbox.digest_id), incident_id, event"
+    " (SELECT d.incident_id FROM outbox d WHERE d.id = outbox.digest_id), incident_id, event, unknown_outcomes"
 )
 
 
@@ -66,7 +66,7 @@ def as_row(columns: Sequence[object], now: Now) -> OutboxRow:
     """Return a row of ``COLUMNS`` as a value; a payload that cannot be read becomes a message that says so."""
     (row_id, payload, opened, channel, level, state, attempts, boot_id, due_at, last_error) = columns[:10]
     created_wall, created_at, created_boot, sent_wall, severity, waits_for, fallback_of, fell_back = columns[10:18]
-    is_digest, digest, incident_id, event = columns[18:]
+    is_digest, digest, incident_id, event, unknown_outcomes = columns[18:]
     same_boot = created_boot == now.boot_id
     known = str(severity) if severity in RANKS else "ticket"
     wall = float(str(created_wall))
@@ -90,4 +90,5 @@ def as_row(columns: Sequence[object], now: Now) -> OutboxRow:
         fallback_of=None if fallback_of is None else int(str(fallback_of)),
         fell_back=bool(fell_back),
         is_digest=bool(is_digest),
+        unknown_outcomes=int(str(unknown_outcomes)),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sre.errors import StateError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 OLDEST_VERSION = 1
 """The oldest that ``migrate`` brings up to date."""
 APPLICATION_ID = 0x53524547  # "SREG": in the file's header, so that a foreign SQLite file is known as one
@@ -52,7 +52,8 @@ CREATE TABLE outbox (
     CHECK (state IN ('held', 'pending', 'sending', 'sent', 'dead', 'superseded', 'digested')),
   waits_for TEXT NOT NULL DEFAULT ''
     CHECK (waits_for IN ('', 'quiet_hours', 'quiet_hours_over', 'gathering', 'by_hand')),
-  attempts INTEGER NOT NULL DEFAULT 0, boot_id TEXT NOT NULL, due_at REAL NOT NULL, lease_owner TEXT, last_error TEXT,
+  attempts INTEGER NOT NULL DEFAULT 0, unknown_outcomes INTEGER NOT NULL DEFAULT 0, boot_id TEXT NOT NULL,
+  due_at REAL NOT NULL, lease_owner TEXT, last_error TEXT,
   created_wall REAL NOT NULL, created_at REAL NOT NULL, created_boot TEXT NOT NULL,
   begun_at REAL, begun_boot TEXT, slot INTEGER NOT NULL DEFAULT 0, own_end INTEGER NOT NULL DEFAULT 0,
   is_digest INTEGER NOT NULL DEFAULT 0, open_left INTEGER, digest_id INTEGER, fallback_of INTEGER,

@@ -256,16 +256,18 @@ class GuardStore(Writing):
         error: str,
         retry_after_seconds: float,
         fallback: str | None = None,
+        unknown_outcomes: int = 0,
     ) -> bool:
         """
         Record a failed or unknown try, to be repeated after ``retry_after_seconds``.
 
         Args:
             fallback: Channel that is told it, too.
+            unknown_outcomes: So many tries of it, with those before, may have arrived.
         """
         return self._finish(
             row_id, owner=owner, state=OutboxState.PENDING, error=error, retry_after_seconds=retry_after_seconds,
-            fallback=fallback,
+            fallback=fallback, unknown_outcomes=unknown_outcomes,
         )  # fmt: skip
 
     def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None = None) -> bool:
@@ -325,12 +327,14 @@ class GuardStore(Writing):
         error: str = "",
         retry_after_seconds: float = 0.0,
         fallback: str | None = None,
+        unknown_outcomes: int = 0,
     ) -> bool:
         with self._transaction() as connection:
             now = self._now()
             done = outbox_table.finish(
-                connection, row_id, now, owner=owner, state=state, error=error, retry_after_seconds=retry_after_seconds
-            )
+                connection, row_id, now, owner=owner, state=state, error=error,
+                retry_after_seconds=retry_after_seconds, unknown_outcomes=unknown_outcomes,
+            )  # fmt: skip
             if done and fallback is not None:
                 row = rows_table.select(connection, now, row_id=row_id, limit=1)[0]
                 # An alarm that was folded meanwhile is told with the end of its incident.
