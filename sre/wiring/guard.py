@@ -54,7 +54,7 @@ from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView, until_opens
-from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, redaction_of, serves_webhook
+from sre.wiring.guard_webhook import Redaction, Webhook, make_webhook, message_links, serves_webhook
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
@@ -292,7 +292,7 @@ async def _build(
         outbox, root.notify, clock, sender, rng=random.Random(), render=render,
         count_failure=functools.partial(metrics.failed, "outbox"),
     )  # fmt: skip
-    hide = redaction_of(root, environ)
+    hide = Redaction(root, environ, clock)
     guard = Guard(
         observer=Observer(engine_configs(root), gateway, telemetry, supervisor, gpu, clock),
         gateway=gateway,

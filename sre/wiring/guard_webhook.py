@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import random
 import signal
@@ -39,7 +38,7 @@ from sre.notify.alert_routes import Routes
 from sre.notify.escalation import told_of_acknowledgement
 from sre.notify.links import AckAddress, Links
 from sre.notify.renderer import Renderer
-from sre.redaction import Redact, redact
+from sre.redaction import SHORTEST_TOKEN, Redact, redact, secrets_of_url
 from sre.servers.alert_webhook import PATH, AlertWebhook, Limits
 from sre.servers.alert_webhook_credentials import Credentials, Keyring
 from sre.servers.alert_webhook_tls import Certificate
@@ -116,18 +115,37 @@ def webhook_secrets(settings: WebhookSettings, environ: Mapping[str, str]) -> tu
 
 
 def known_secrets(root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Every secret that the configuration refers to and that can be resolved: never to be written anywhere."""
-    references = [e.api_key for e in root.stack.engines if e.api_key] + [c.url for c in root.notify.channels]
-    found = [*webhook_secrets(root.webhook, environ)]
-    for reference in references:
+    """
+    Every secret that the configuration refers to and that can be resolved: never to be written anywhere. Of a channel's
+    URL also what is secret in it: a provider may repeat only the token.
+    """
+    keys = [engine.api_key for engine in root.stack.engines] + [root.gate.target.api_key]
+    found = {*webhook_secrets(root.webhook, environ)}
+    for reference in filter(None, keys):
         with contextlib.suppress(ConfigError):
-            found.append(resolve_secret(reference, "secret", environ))
-    return tuple(found)
+            found.add(resolve_secret(reference, "secret", environ))
+    for channel in root.notify.channels:
+        with contextlib.suppress(ConfigError):
+            # A short password of letters alone is also a piece of many words.
+            parts = secrets_of_url(resolve_secret(channel.url, "secret", environ))
+            found.update(part for part in parts if len(part) >= SHORTEST_TOKEN or not part.isalpha())
+    return tuple(sorted(found))
 
 
-def redaction_of(root: Root, environ: Mapping[str, str]) -> Redact:
-    """Return what takes secrets out of whatever is written into incident folders."""
-    return functools.partial(redact, secrets=known_secrets(root, environ))
+class Redaction:
+    """Takes secrets out of whatever is written into incident folders; those whose files change are read again."""
+
+    def __init__(self, root: Root, environ: Mapping[str, str], clock: Clock) -> None:
+        self._root, self._environ, self._clock = root, environ, clock
+        self._read, self._secrets = clock.monotonic(), known_secrets(root, environ)
+
+    def __call__(self, text: str) -> str:
+        now = self._clock.monotonic()
+        if now - self._read >= LOOK_SECONDS:
+            # What was renewed is hidden, and what it was before, too: that is still in somebody's log.
+            self._read = now
+            self._secrets = tuple(sorted({*self._secrets, *known_secrets(self._root, self._environ)}))
+        return redact(text, self._secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +351,7 @@ async def serve_webhook(
                 clock,
                 Metrics(),
                 incidents=paths.incidents,
-                redact=redaction_of(root, environ),
+                redact=Redaction(root, environ, clock),
                 canaries=Canaries(clock),
                 wake_delivery=delivery.wake,
                 send_unstored=delivery.send_unstored,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +61,52 @@ def test_a_secret_of_four_characters_or_more_is_gone(secret: str, around: str) -
 @pytest.mark.timeout(20)
 def test_a_long_log_takes_no_longer_than_its_length_asks_for(unit: str) -> None:
     redact(unit * (1_000_000 // len(unit)))
+
+
+ALPHABET = st.sampled_from("abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789")
+TOKENS = st.text(ALPHABET, min_size=7, max_size=40).map(lambda text: f"{text}7Q")
+PLACES = [
+    "mailtos://oncall:{}@smtp.example.com?to=oncall@example.com",
+    "twilio://AC123:{}@15551234567/15557654321",
+    "slack://T1JJ3T3L2/{}/QfFTWrXGWYsGwLPN",
+    "jsons://hooks.example.com/services/{}",
+    "jsons://hooks.example.com/in?token={}",
+    "jsons://hooks.example.com/in?x={}",
+    "tgram://123456789:{}/12315544",
+    "pagerduty://{}@0123456789abcdef",
+    "pagerduty://0123456789abcdef@{}",
+    "dingtalk://{}@token0123456",
+    "sns://AKIAIOSFODNN7EXAMPLE/a%2F{}/us-east-1/+15551234567",
+    "alisms://key:{}@Sign/SMS_1234/+8613800000000",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(token=TOKENS)
+def test_a_token_is_hidden_wherever_it_stands_in_a_url(place: str, token: str) -> None:
+    token = f"a/{token}" if "%2F" in place else token
+    left = redact(f"401: {token} is unknown; {token}", secrets_of_url(place.format(token.removeprefix("a/"))))
+    assert token not in left.replace(HIDDEN, "")
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=4, max_size=30))
+def test_a_password_is_hidden_as_written_decoded_and_as_basic_auth(password: str) -> None:
+    url = f"jsons://me:{quote(password, safe='')}@hooks.example.com/in"
+    basic = base64.b64encode(f"me:{password}".encode()).decode()
+    left = redact(f"{password} {quote(password, safe='')} {basic}", secrets_of_url(url)).replace(HIDDEN, "")
+    assert password not in left
+    assert basic not in left
+
+
+@pytest.mark.parametrize(
+    "place", [*PLACES, "mailto://127.0.0.1:25?from=sre@example.com&to=oncall@example.com&mode=ssl"]
+)
+def test_what_people_need_to_read_stays(place: str) -> None:
+    said = (
+        "550 <oncall@example.com>: no such user at smtp.example.com; POST hooks.example.com/services: incoming webhooks"
+        " and notifications and alertmanager are unavailable, region us-east-1, request token or password is wrong"
+    )
+    assert redact(said, secrets_of_url(place.format("S3cretT0ken9876"))) == said
 
 
 @given(st.text())
