@@ -16,7 +16,7 @@ _BLANK = b" \t\r\n"
 _DONE = b"[DONE]"
 _DECODE = json.JSONDecoder().raw_decode
 _STRING = rb'"[ !#-\[\]-~]*+(?:\\["\\/bfnrt][ !#-\[\]-~]*+)*+"'
-_WORDS = rb'(?!"")' + _STRING
+_WORDS = rb'(?!"")(' + _STRING + rb")"
 _NULLS = rb'(?:,"[a-z_]+":null)*+'
 PLAIN_TOKENS = re.compile(
     rb'(?:data: \{"id":' + _STRING + rb',"object":' + _STRING + rb',"created":(?:0|[1-9][0-9]*+),"model":' + _STRING
@@ -27,6 +27,8 @@ PLAIN_TOKENS = re.compile(
 Events that carry words and nothing else, in the order of vLLM's fields: most of a stream, known without JSON.
 A client has 20,000 of these to read each second. No line feed can stand within one: they are counted by those.
 """
+_SAME_BUT_FOR_WORDS = re.compile(rb'(?:[ !#-\[\]-~]|\\["\\/bfnrt])++')
+"""Of an event whose other bytes are those of one before it in its stream, what stands between the quotes."""
 WORDLESS_TOKENS = 4
 """
 An answer of at most so many tokens may be without a word: a character has up to four bytes, and each may be a token.
@@ -85,9 +87,9 @@ class Answer:
     """
 
     __slots__ = (
-        "_between_events", "_body", "_content", "_document", "_finish", "_finish_at", "_parser", "_reasoning",
-        "_undecided", "_wordless_tokens", "cached_tokens", "done", "done_at", "error", "finish_reason",
-        "first_event_at", "malformed", "output_tokens", "prompt_tokens", "received",
+        "_after_words", "_before_words", "_between_events", "_body", "_content", "_document", "_finish", "_finish_at",
+        "_parser", "_reasoning", "_undecided", "_wordless_tokens", "cached_tokens", "done", "done_at", "error",
+        "finish_reason", "first_event_at", "malformed", "output_tokens", "prompt_tokens", "received",
     )  # fmt: skip
 
     def __init__(self, wordless_tokens: int | None = WORDLESS_TOKENS) -> None:
@@ -95,6 +97,8 @@ class Answer:
         self._parser = SseParser()
         self._undecided = True
         self._between_events = True
+        self._before_words: bytes | None = None
+        self._after_words = b""
         self._document = False
         self._body = bytearray()
         self._content = _Track()
@@ -171,6 +175,16 @@ class Answer:
 
     def feed(self, data: bytes, at: float) -> None:
         """Take bytes that came at monotonic ``at``."""
+        before, after = self._before_words, self._after_words
+        if (
+            before is not None
+            and self._between_events
+            and data.startswith(before)
+            and data.endswith(after)
+            and _SAME_BUT_FOR_WORDS.fullmatch(data, len(before), len(data) - len(after)) is not None
+        ):
+            self._content.add(at)
+            return
         if self._between_events and (plain := PLAIN_TOKENS.match(data)) is not None:
             end = plain.end()
             if self.first_event_at is None:
@@ -178,8 +192,12 @@ class Answer:
                 self._undecided, self.received = False, True
                 self._parser.pass_over()
             self._finish.setdefault(0, False)
-            self._content.add(at, data.count(b"\n\n", 0, end))
+            count = data.count(b"\n\n", 0, end)
+            self._content.add(at, count)
             if end == len(data):
+                if count == 1:  # the rest of the stream has its words at the same place
+                    first, last = plain.span(plain.lastindex or 0)
+                    self._before_words, self._after_words = data[: first + 1], data[last - 1 :]
                 return
             data = data[end:]
         self.received = True

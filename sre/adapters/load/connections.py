@@ -73,7 +73,9 @@ class Connection(asyncio.Protocol):
             again_seconds: For so long.
         """
         assert self._transport is not None
-        self._reader, self._receiver, self._again = ResponseReader(), receiver, again
+        if self._reader.complete:  # a parser of its own for each would be garbage in a circle
+            self._reader.renew()
+        self._receiver, self._again = receiver, again
         at = time.monotonic()
         self._again_until = at + again_seconds
         receiver.sent(at)

@@ -47,6 +47,11 @@ class ResponseReader:
         self.problem: str | None = None
         self.ends_with_connection = False
 
+    def renew(self) -> None:
+        """Be ready for the next response of this connection: one that is ``reusable``, and sent nothing unasked."""
+        self.headers, self.status = {}, None
+        self.began = self.complete = self.reusable = self.ends_with_connection = False
+
     def feed(self, data: bytes) -> bytes:
         """Return what of ``data`` is body: the same whole, however the bytes were cut."""
         if self.complete or self.problem is not None:

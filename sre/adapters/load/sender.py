@@ -88,6 +88,7 @@ class Flight:
     def land(self, ending: Ending, at: float) -> None:
         if not self._landed:
             self._landed = True
+            self.running = None  # it knows us: else each request is garbage in a circle
             done_at = self.answer.done_at if ending.cause is Cause.OK else None
             self._sender.landed(self, ending, at if done_at is None else done_at)
 

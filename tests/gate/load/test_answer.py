@@ -192,6 +192,25 @@ def test_chunks_known_by_their_form_say_what_json_says(
 
 
 @given(
+    words=st.lists(st.text(max_size=4) | st.sampled_from(['","logprobs":null', "\\", '"', " a", ""]), max_size=4),
+    finish=st.sampled_from([None, "stop"]),
+    chat=st.booleans(),
+    cut=st.integers(0, 60),
+)
+def test_events_that_differ_in_their_words_alone_say_what_json_says(
+    words: list[str], finish: str | None, chat: bool, cut: int
+) -> None:
+    """After the first of a stream, the others are known by what they repeat of it."""
+    raw = [b"data: " + vllm_chunk(one, "m", chat=chat, finish=None, tail={}) + b"\n\n" for one in (" first", *words)]
+    raw.append(b"data: " + vllm_chunk(" end", "m", chat=chat, finish=finish, tail={}) + b"\n\n")
+    raw += [raw[0], raw[0][: -1 - cut], raw[0][-1 - cut :], raw[0].replace(b'null,"stop', b'"x","stop'), DONE]
+    quick = read(*raw)
+    slow = read(*(one.replace(b'"id"', b' "id"', 1) for one in raw))
+    for name in ("chunks", "first_content_at", "last_content_at", "max_gap_seconds", "malformed", "finished", "done"):
+        assert getattr(quick, name) == getattr(slow, name), name
+
+
+@given(
     kinds=st.lists(st.sampled_from(["plain", "chat", "empty", "end", "comment", "usage"]), max_size=8),
     cuts=st.lists(st.integers(0, 2000), max_size=6),
 )

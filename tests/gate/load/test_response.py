@@ -122,6 +122,32 @@ def test_whether_the_connection_may_be_used_again(head: bytes, reusable: bool) -
     assert (reader.complete, reader.reusable, body) == (True, reusable, b"")
 
 
+@given(st.lists(responses(), min_size=2, max_size=4), st.lists(st.integers(0, 500), max_size=3))
+def test_a_reader_that_is_renewed_reads_as_a_new_one_does(
+    found: list[tuple[bytes, bytes, bool]], cuts: list[int]
+) -> None:  # fmt: skip
+    """As a kept connection has it: one parser for all of its responses."""
+    kept = ResponseReader()
+    for raw, body, ends in found:
+        fresh, _ = read(raw, *cuts)
+        edges = sorted({0, len(raw), *(cut % (len(raw) + 1) for cut in cuts)})
+        assert b"".join(kept.feed(raw[start:end]) for start, end in itertools.pairwise(edges)) == body
+        for name in (
+            "status",
+            "headers",
+            "began",
+            "complete",
+            "reusable",
+            "unasked",
+            "problem",
+            "ends_with_connection",
+        ):
+            assert getattr(kept, name) == getattr(fresh, name), name
+        if not ends:
+            return
+        kept.renew()
+
+
 def test_headers_by_lower_name_and_several_of_one_together() -> None:
     reader, _ = read(OK + b"X-A:  1 \r\nx-a: 2\r\nContent-Length: 1\r\n\r\n")
     assert reader.headers == {"x-a": "1, 2", "content-length": "1"}
