@@ -12,27 +12,24 @@ from collections.abc import Callable, Sequence
 from sre.clock import Clock
 from sre.control.alert_folders import AlertFolders
 from sre.control.alert_ports import AlertListener, Hands
+from sre.control.alert_trips import AlertTrips
 from sre.control.alert_writer import LOG_AGAIN_SECONDS, AlertWriter, DecisionFailed
-from sre.errors import DependencyError, StateError
+from sre.control.resting import Rests
+from sre.errors import StateError
 from sre.notify.alert_decide import Intake, alert_of
 from sre.notify.alert_knocks import NOBODY, Knocks
 from sre.notify.alert_later import Later
 from sre.notify.alert_limits import INCIDENT_ACTION, NOTICE_ACTION
-from sre.notify.alert_places import trip_refusal
 from sre.notify.alert_records import (
     HEARTBEAT_KEY,
     LOCKED_OUT_KEY,
     AlertIncident,
     Changes,
-    DamagedTrip,
     Episode,
     Known,
     LeftOut,
-    PendingTrip,
-    TripRefusal,
     Wanted,
 )
-from sre.notify.alerts import Alert
 
 log = logging.getLogger("sre.webhook")
 
@@ -71,13 +68,12 @@ class AlertDuties:
         self._intake, self._writer, self._hands, self._clock = intake, writer, hands, clock
         self._listener, self._folders = listener, folders
         self._hurry = asyncio.Event()
+        self._rests = Rests(clock)
         self._started = clock.monotonic()
         self._heard: float | None = None
         """Monotonic time of the last heartbeat as far as known."""
         self._silent = False
-        self._trips_wait = True
-        self._carried: dict[int, tuple[TripRefusal | None, str]] = {}
-        """By number: trips whose outcome is known here and not on disk."""
+        self._trips = AlertTrips(intake, writer, hands, clock, listener, self._decide)
         self._files_wait = True
         self._folders_logged: float | None = None
         self._looked = self._caught_up = self._probed = clock.monotonic()
@@ -95,7 +91,7 @@ class AlertDuties:
             self._listener.heartbeat(self._clock.wall())
         self._files_wait = self._files_wait or any(one.listed for one in changes.incidents)
         if changes.trips:
-            self._trips_wait = True
+            self._trips.wait = True
             self._hurry.set()
 
     @property
@@ -146,7 +142,7 @@ class AlertDuties:
         if self._writer.unsure:
             # A transaction that took too long may be on disk, and nobody was told what it wrote.
             self._writer.unsure = False
-            self._trips_wait = self._files_wait = True
+            self._trips.wait = self._files_wait = True
         for duty in (
             self._probe,
             self._trip,
@@ -157,13 +153,21 @@ class AlertDuties:
             self._catch_up,
             self._file,
         ):
+            name = duty.__name__
+            if not self._rests.due(name):
+                continue
             try:
                 await duty()
+            except DecisionFailed:
+                self._rests.failed(name)
             except StateError as error:
                 self._writer.fails(error)
             except Exception:  # the webhook's own cycle boundary: one duty that fails must not stop the others
-                log.exception("alerts: %s failed", duty.__name__)
+                log.exception("alerts: %s failed", name)
                 self._listener.failed()
+                self._rests.failed(name)
+            else:
+                self._rests.over(name)
 
     async def _probe(self) -> None:
         """Find out whether a store that failed works again, though nobody posts."""
@@ -176,7 +180,14 @@ class AlertDuties:
 
     async def _tell(self) -> None:
         for name, what in list(self._to_tell.items()):
-            await self._decide(Wanted(), what)
+            if not self._rests.due(("tell", name)):
+                continue
+            try:
+                await self._decide(Wanted(), what)
+            except DecisionFailed:
+                self._rests.failed(("tell", name))
+                continue
+            self._rests.over(("tell", name))
             self._told_at[name] = self._clock.monotonic()
             self._to_tell.pop(name, None)
 
@@ -204,6 +215,10 @@ class AlertDuties:
         await self._decide(wanted, lambda later: later.silence(silent, turned_away))
         self._silent = True
 
+    async def _trip(self) -> None:
+        """Carry out the trips that are written down."""
+        await self._trips.turn()
+
     async def _guard_door(self) -> None:
         """Tell where all posts are turned away and no heartbeat would be missed; and its end."""
         if self._writer.problem is not None:
@@ -216,84 +231,6 @@ class AlertDuties:
             self._somebody_came = False
             await self._decide(wanted, lambda later: later.lock_out(knocks.turned_away, now - knocks.first))
             self._locked_out = True
-
-    # ---- trips -------------------------------------------------------------------------------------------------------
-
-    async def _trip(self) -> None:
-        """Carry out the trips that are written down; those too old by now open an incident instead."""
-        if not self._trips_wait:
-            return
-        self._trips_wait = False
-        try:
-            pending = await self._writer.ask(lambda book: book.pending_trips())
-            for one in pending:
-                if not await self._settled(one):
-                    self._trips_wait = True
-        except BaseException:  # a store that cannot be had: what waits is tried again in the next turn
-            self._trips_wait = True
-            raise
-
-    async def _settled(self, pending: PendingTrip | DamagedTrip) -> bool:
-        """Settle one; return whether it is. One that fails by a mistake of ours keeps no other back."""
-        try:
-            if isinstance(pending, DamagedTrip):
-                await self._set_aside(pending)
-                return True
-            return await self._trip_one(pending)
-        except DecisionFailed:
-            return False
-        except StateError:
-            raise
-        except Exception:
-            log.exception("alerts: trip %d failed", pending.number)
-            self._listener.failed()
-            return False
-
-    async def _set_aside(self, damaged: DamagedTrip) -> None:
-        log.error("alerts: trip %d is damaged and set aside: %.200s", damaged.number, damaged.text)
-        episode = None
-        if damaged.key is not None:
-            key = damaged.key
-            episode = await self._writer.ask(lambda book: book.episode(key))
-        wanted = self._intake.wanted([] if episode is None else [alert_of(episode)], self._hands.now())
-        await self._decide(wanted, lambda later: later.set_aside(damaged))
-
-    async def _trip_one(self, pending: PendingTrip) -> bool:
-        """Return whether it is settled. It is carried out once, however often it takes to write that down."""
-        alert = alert_of(pending)
-        carried = self._carried.get(pending.number)
-        if carried is None:
-            carried = await self._carry_out(pending, alert)
-            if carried is None:
-                return False
-            self._carried[pending.number] = carried
-        refusal, detail = carried
-        wanted = self._intake.wanted((alert,), self._hands.now())
-        await self._decide(wanted, lambda later: later.settle(pending, refusal, detail))
-        del self._carried[pending.number]
-        return True
-
-    async def _carry_out(self, pending: PendingTrip, alert: Alert) -> tuple[TripRefusal | None, str] | None:
-        """Return why it was not carried out, None if it was, and details; or None where that cannot be said yet."""
-        trip, detail = pending.trip, ""
-        # Its end may have come since, or while nobody looked. Ends are written by this process only, and until the
-        # guard is asked nothing waits: what ends later ends after the trip began.
-        episode = await self._writer.ask(lambda book: book.episode(alert.key))
-        if episode is None or not episode.open:
-            refusal: TripRefusal | None = TripRefusal.ENDED
-        else:
-            refusal = trip_refusal(trip, self._hands.now(), _age(pending, alert))
-        if refusal is None:
-            try:
-                await self._hands.trip(trip.target, f"alert {alert.name} (route {trip.route})")
-            except ValueError as error:
-                refusal, detail = TripRefusal.FAILED, str(error)
-            except DependencyError as error:
-                detail = str(error)  # it is written down; the guard's next tick makes it true
-            except StateError as error:
-                log.warning("alerts: no trip of %s yet: %s", trip.target, error)
-                return None
-        return refusal, detail
 
     # ---- firings -----------------------------------------------------------------------------------------------------
 
@@ -393,11 +330,6 @@ class AlertDuties:
             return later.changes()
 
         await self._writer.change(wanted, decide)
-
-
-def _age(pending: PendingTrip, alert: Alert) -> float:
-    """Seconds since the alert began."""
-    return pending.age_seconds + max(0.0, pending.at_wall - alert.starts_wall)
 
 
 def _wanted(route: str, left: Sequence[LeftOut]) -> Wanted:

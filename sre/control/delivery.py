@@ -18,14 +18,14 @@ from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.control.delivery_channels import Channels
 from sre.control.delivery_duties import Duties
+from sre.control.delivery_marks import Marks
 from sre.control.delivery_memory import Outcomes, Unsaved
-from sre.control.delivery_records import Outcome, Unstored, key_of
+from sre.control.delivery_records import Unstored, key_of
 from sre.control.outbox_port import NoOutbox as NoOutbox
 from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
-from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.outcomes import REMEDIES
-from sre.notify.policy import RANKS, Because, Dispatch, Follow, Next, is_page, max_age_of, policy_of
+from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
+from sre.notify.policy import RANKS, Because, Dispatch, Follow, Next, is_page, max_age_of, policy_of, seldom_seconds
 from sre.notify.policy import too_old as why_too_old
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import NotifySettings
@@ -80,6 +80,7 @@ class Delivery:
         self._escalated_at = -POLL_SECONDS
         self._unmarked: dict[str, deque[float]] = {}  # by channel: when what the store could not mark was begun
         self.statistics = self._channels.statistics
+        self._marks = Marks(store, self._owner, self._policy, clock, self.statistics)
         self.store_problem: str | None = None
         """Why the outbox cannot be read or written now; None while it can."""
 
@@ -283,28 +284,41 @@ class Delivery:
 
     async def _deliver_row(self, row: OutboxRow) -> None:
         attempts = max(row.attempts, self._outcomes.attempts(row.id)) + 1
-        max_age = max_age_of(row.message, self._policy)
-        too_old = row.age_seconds > max_age
-        if self._unsaved.was_sent(key_of(row)):
-            result, too_old = DeliveryResult(Verdict.DELIVERED), False
-        elif too_old:
-            result = _too_old(max_age)
-        else:
-            result = await self._channels.attempt(row)
         unknown = max(row.unknown_outcomes, self._outcomes.unknown_outcomes(row.id))
-        unknown += self._channels.may_have_arrived(row.channel, result)
-        follow = self._channels.follow(
-            row.channel, result, attempts, page=is_page(row), unknown_outcomes=unknown, too_old=too_old
-        )
-        if follow.next is Next.SENT:
+        follow = None
+        try:
+            result, too_old = await self._try(row)
+            unknown += self._channels.may_have_arrived(row.channel, result)
+            follow = self._channels.follow(
+                row.channel, result, attempts, page=is_page(row), unknown_outcomes=unknown, too_old=too_old
+            )
+            wait = self._wait(attempts, result, follow)
+            outcome = self._marks.after(row, result, follow, attempts=attempts, unknown=unknown, wait=wait)
+        except Exception as error:  # a mistake of ours: without an outcome its lease would hold it, then it were due
+            log.exception("outbox: delivering message %d to %s failed; it is repeated", row.id, row.channel)
+            self._duties.count_mistake()
+            unknown += 1
+            wait = max(self._backoff(attempts), seldom_seconds(unknown, self._policy))
+            outcome = self._marks.mistaken(row, error, attempts=attempts, unknown=unknown, wait=wait)
+        if follow is not None and follow.next is Next.SENT:
             self._unsaved.forget(key_of(row))  # its twin, should it wait in memory
-        self._outcomes.add(row.id, self._outcome(row, result, follow, attempts, unknown))
+        self._outcomes.add(row.id, outcome)
         try:
             await self._outcomes.write()
         except StateError as error:
             self._store_fails(error)
             # The store cannot queue it for the fallback now. Should it do so later, its row is known as delivered.
-            self._fall_back(follow, OutboxMessage(row.message, row.channel, row.level))
+            if follow is not None:
+                self._fall_back(follow, OutboxMessage(row.message, row.channel, row.level))
+
+    async def _try(self, row: OutboxRow) -> tuple[DeliveryResult, bool]:
+        """Return how a try ended, and whether there was none because it is too old."""
+        if row.id and self._unsaved.was_sent(key_of(row)):
+            return DeliveryResult(Verdict.DELIVERED), False
+        max_age = max_age_of(row.message, self._policy)
+        if row.age_seconds > max_age:
+            return _too_old(max_age), True
+        return await self._channels.attempt(row), False
 
     def _fall_back(self, follow: Follow, message: OutboxMessage) -> None:
         """Tell the fallback from memory."""
@@ -312,45 +326,21 @@ class Delivery:
         if fallback is not None:
             self.send_unstored([replace(message, channel=fallback)])
 
-    def _outcome(
-        self, row: OutboxRow, result: DeliveryResult, follow: Follow, attempts: int, unknown_outcomes: int
-    ) -> Outcome:
-        """How the store is told."""
-        store, owner, detail = self._store, self._owner, result.detail
-        if follow.because is Because.OUTCOME_UNKNOWN:
-            detail = f"{detail}; so {unknown_outcomes} times: {REMEDIES[Cause.OUTCOME_UNKNOWN]}"
-        fallback = self._policy.fallbacks.get(row.channel) if follow.fallback else None
-        if follow.next is Next.SENT:
-            return Outcome(lambda: store.mark_sent(row.id, owner=owner), attempts, None)
-        also = f"; {fallback} is told" if fallback is not None and not row.fell_back else ""
-        if follow.next is Next.GIVE_UP:
-            self.statistics[row.channel].dead += 1
-            log.error(
-                "outbox: %s to %s is given up (%s): %s%s",
-                row.message.incident_id, row.channel, follow.because.value, detail, also,
-            )  # fmt: skip
-            return Outcome(
-                lambda: store.mark_dead(row.id, owner=owner, error=detail, fallback=fallback),
-                attempts,
-                None,
-            )
-        wait = self._wait(attempts, result, follow)
-        log.warning(
-            "outbox: %s to %s: try %d %s (%s): %s; again in %.0f s%s",
-            row.message.incident_id, row.channel, attempts, result.verdict.value, follow.because.value, detail, wait,
-            also,
-        )  # fmt: skip
-        return Outcome(
-            lambda: store.mark_failed(
-                row.id, owner=owner, error=detail, retry_after_seconds=wait, fallback=fallback,
-                unknown_outcomes=unknown_outcomes,
-            ),
-            attempts,
-            self._clock.monotonic() + wait,
-            unknown_outcomes,
-        )  # fmt: skip
-
     async def _deliver_unstored(self, item: Unstored) -> None:
+        item.attempts += 1
+        try:
+            await self._try_unstored(item)
+        except Exception:  # a mistake of ours: it is repeated, and in no hot loop
+            told = item.message
+            log.exception("outbox: delivering %s to %s failed; it is repeated", told.message.incident_id, told.channel)
+            self._duties.count_mistake()
+            item.unknown_outcomes += 1
+            wait = max(self._backoff(item.attempts), seldom_seconds(item.unknown_outcomes, self._policy))
+            item.not_before = self._clock.monotonic() + wait
+            if item.attempts >= self._policy.fallback_after_attempts:
+                self._fall_back(Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True), told)
+
+    async def _try_unstored(self, item: Unstored) -> None:
         channel = self._channels[item.message.channel]
         row = OutboxRow(
             id=0, message=item.message.message, opened=None, channel=channel.name, level=item.message.level,
@@ -358,10 +348,7 @@ class Delivery:
             created_wall=self._clock.wall(), age_seconds=self._clock.monotonic() - item.since, sent_wall=None,
             severity=item.message.message.severity,
         )  # fmt: skip
-        max_age = max_age_of(row.message, self._policy)
-        too_old = row.age_seconds > max_age
-        result = _too_old(max_age) if too_old else await self._channels.attempt(row)
-        item.attempts += 1
+        result, too_old = await self._try(row)
         item.unknown_outcomes += self._channels.may_have_arrived(row.channel, result)
         key = key_of(item.message)
         follow = self._channels.follow(
@@ -380,13 +367,15 @@ class Delivery:
 
     def _wait(self, attempts: int, result: DeliveryResult, follow: Follow) -> float:
         """Seconds until the next try."""
-        backoff = backoff_seconds(
+        return max(self._backoff(attempts), result.retry_after_seconds or 0.0, follow.wait_seconds)
+
+    def _backoff(self, attempts: int) -> float:
+        return backoff_seconds(
             attempts,
             initial_seconds=self._settings.initial_backoff_seconds,
             max_seconds=self._settings.max_backoff_seconds,
             rng=self._rng,
         )
-        return max(backoff, result.retry_after_seconds or 0.0, follow.wait_seconds)
 
     async def _give_back(self) -> None:
         """End what is under way and put it back; its worker is killed, so the next sender need not wait."""

@@ -97,6 +97,11 @@ class Duties:
                 trouble.told = _begun(name, trouble.error, self._clock.wall())
                 self._send(trouble.told)
 
+    def count_mistake(self) -> None:
+        """Count a delivery that failed by a mistake of ours."""
+        with contextlib.suppress(Exception):  # the mistake may be in the counting
+            self._count()
+
     def broke(self) -> bool:
         """Count a whole turn that failed, by a mistake in what guards its duties; return whether it is the first."""
         first, self._broken = not self._broken, True

@@ -11,6 +11,7 @@ from sre.clock import Clock
 from sre.control.external import ExternalEngine
 from sre.control.reports import engine_status, process_report
 from sre.control.supervision import GatewayDrain, Host, LedgerStore, LogFiles, ReadinessProbe, Say
+from sre.control.tasks import kept_up
 from sre.control.unit import LEFTOVER_TERM_SECONDS, Services, Unit
 from sre.control.waiting import wait_first
 from sre.errors import LeftChanged, StateError
@@ -100,7 +101,10 @@ class Supervisor:
         """
         await self.adopt()
         tasks = [asyncio.create_task(unit.run(), name=unit.spec.name) for unit in self._units.values()]
-        others = [asyncio.create_task(engine.run()) for engine in self._external.values()]
+        others = [
+            asyncio.create_task(kept_up(engine.run, f"supervisor: {name}", self._clock))
+            for name, engine in self._external.items()
+        ]
         others.append(asyncio.create_task(self._maintain()))
         try:
             await self._stop.wait()

@@ -261,6 +261,12 @@ def is_down(failures_in_row: int, policy: Policy) -> bool:
     return failures_in_row >= policy.fallback_after_attempts
 
 
+def seldom_seconds(unknown_outcomes: int, policy: Policy) -> float:
+    """Return how long to wait before what may have arrived so often is sent again; 0 where it is not too often yet."""
+    beyond = unknown_outcomes - policy.max_unknown_outcomes
+    return 0.0 if beyond < 0 else SELDOM_SECONDS * 2.0 ** min(beyond, 60)
+
+
 def after_try(
     verdict: Verdict,
     policy: Policy,
@@ -295,8 +301,8 @@ def after_try(
     if verdict is Verdict.UNKNOWN and unknown_outcomes >= policy.max_unknown_outcomes:
         if not page:
             return Follow(Next.GIVE_UP, Because.OUTCOME_UNKNOWN, fallback=True)
-        seldom = SELDOM_SECONDS * 2.0 ** min(unknown_outcomes - policy.max_unknown_outcomes, 60)
-        return Follow(Next.REPEAT, Because.OUTCOME_UNKNOWN, fallback=True, wait_seconds=seldom)
+        wait = seldom_seconds(unknown_outcomes, policy)
+        return Follow(Next.REPEAT, Because.OUTCOME_UNKNOWN, fallback=True, wait_seconds=wait)
     if not page and policy.max_attempts is not None and attempts >= policy.max_attempts:
         return Follow(Next.GIVE_UP, Because.TRIES_SPENT, fallback=True)
     if attempts >= policy.fallback_after_attempts:

@@ -30,7 +30,7 @@ CLIENT_ABORT = "client_abort"
 """``FinishedRequest.detail`` of a request that its client gave up."""
 
 GUARD_MODES = ("auto", "observe", "suggest", "act")
-GUARD_BOUNDARIES = ("tick", "store", "effect", "outbox")
+GUARD_BOUNDARIES = ("tick", "store", "effect", "outbox", "chaos", "metrics")
 """What ``Listener.failed`` is told: there from the start, so that the first failure is an increase."""
 PROCESS_STATES = tuple(state.value for state in ProcessState)
 

@@ -9,7 +9,7 @@ import logging
 import random
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,6 +37,7 @@ from sre.control.desk import Desk
 from sre.control.guard import Guard
 from sre.control.notify_proof import Canaries
 from sre.control.observe import EngineConfig, Observer
+from sre.control.tasks import kept_up
 from sre.errors import Refused, StateError
 from sre.metrics import own
 from sre.metrics.types import Metric
@@ -54,7 +55,8 @@ from sre.stack.commands import reachable_host
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView, until_opens
-from sre.wiring.guard_webhook import Redaction, Webhook, make_webhook, message_links, serves_webhook
+from sre.wiring.guard_webhook import Webhook, make_webhook, message_links, serves_webhook
+from sre.wiring.known_secrets import Redaction
 from sre.wiring.stack import resolved_stack
 
 log = logging.getLogger("sre.guard")
@@ -217,17 +219,23 @@ async def _guard(
     async with contextlib.AsyncExitStack() as stack:
         guard, desk, delivery, metrics, numbers = await _build(root, paths, environ, record, stack)
         sender = asyncio.create_task(delivery.run())
-        chaos = ChaosWatch(paths.chaos, guard, SystemClock())
+        clock = SystemClock()
+        chaos = ChaosWatch(paths.chaos, guard, clock)
         numbers.chaos = chaos
-        watches = [asyncio.create_task(chaos.run()), asyncio.create_task(_forward(stop, leave))]
+
+        def keep_up(what: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+            failed = functools.partial(metrics.failed, what)
+            return asyncio.create_task(kept_up(work, f"guard: {what}", clock, failed=failed))
+
+        watches = [keep_up("chaos", chaos.run), asyncio.create_task(_forward(stop, leave))]
         if numbers.outbox is not None:
-            watches.append(asyncio.create_task(numbers.outbox.run()))
+            watches.append(keep_up("outbox", numbers.outbox.run))
         else:
-            watches.append(asyncio.create_task(until_opens(paths.guard_db, lambda: not delivery.unstored, leave)))
+            watches.append(keep_up("store", lambda: until_opens(paths.guard_db, lambda: not delivery.unstored, leave)))
         if numbers.webhook is not None:
-            watches.append(asyncio.create_task(numbers.webhook.run(environ)))
+            watches.append(keep_up("webhook", functools.partial(numbers.webhook.run, environ)))
         await stack.enter_async_context(serve_unix(guard_app(desk), paths.guard_socket))
-        exporter = asyncio.create_task(_keep_exporting(metrics, root, leave))
+        exporter = keep_up("metrics", lambda: _keep_exporting(metrics, root, leave))
         try:
             await guard.run(leave)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import signal
@@ -31,6 +32,7 @@ from sre.control.alert_ports import Hands, NoGuard
 from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery
 from sre.control.notify_proof import Canaries
+from sre.control.tasks import kept_up
 from sre.errors import ConfigError, Refused
 from sre.notify.ack_token import SHORTEST_SECRET
 from sre.notify.alert_decide import Intake
@@ -38,7 +40,7 @@ from sre.notify.alert_routes import Routes
 from sre.notify.escalation import told_of_acknowledgement
 from sre.notify.links import AckAddress, Links
 from sre.notify.renderer import Renderer
-from sre.redaction import SHORTEST_TOKEN, Redact, redact, secrets_of_url
+from sre.redaction import Redact
 from sre.servers.alert_webhook import PATH, AlertWebhook, Limits
 from sre.servers.alert_webhook_credentials import Credentials, Keyring
 from sre.servers.alert_webhook_tls import Certificate
@@ -48,6 +50,7 @@ from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.webhook import WebhookSettings
+from sre.wiring.known_secrets import Redaction
 
 log = logging.getLogger("sre.webhook")
 
@@ -104,50 +107,6 @@ def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> l
     return problems
 
 
-def webhook_secrets(settings: WebhookSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What is never to be written anywhere; what cannot be resolved is left out."""
-    found = []
-    for reference in (settings.token, settings.basic_password, settings.ack_secret):
-        if reference is not None:
-            with contextlib.suppress(ConfigError):
-                found.append(resolve_secret(reference, "secret", environ).strip())
-    return tuple(found)
-
-
-def known_secrets(root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """
-    Every secret that the configuration refers to and that can be resolved: never to be written anywhere. Of a channel's
-    URL also what is secret in it: a provider may repeat only the token.
-    """
-    keys = [engine.api_key for engine in root.stack.engines] + [root.gate.target.api_key]
-    found = {*webhook_secrets(root.webhook, environ)}
-    for reference in filter(None, keys):
-        with contextlib.suppress(ConfigError):
-            found.add(resolve_secret(reference, "secret", environ))
-    for channel in root.notify.channels:
-        with contextlib.suppress(ConfigError):
-            # A short password of letters alone is also a piece of many words.
-            parts = secrets_of_url(resolve_secret(channel.url, "secret", environ))
-            found.update(part for part in parts if len(part) >= SHORTEST_TOKEN or not part.isalpha())
-    return tuple(sorted(found))
-
-
-class Redaction:
-    """Takes secrets out of whatever is written into incident folders; those whose files change are read again."""
-
-    def __init__(self, root: Root, environ: Mapping[str, str], clock: Clock) -> None:
-        self._root, self._environ, self._clock = root, environ, clock
-        self._read, self._secrets = clock.monotonic(), known_secrets(root, environ)
-
-    def __call__(self, text: str) -> str:
-        now = self._clock.monotonic()
-        if now - self._read >= LOOK_SECONDS:
-            # What was renewed is hidden, and what it was before, too: that is still in somebody's log.
-            self._read = now
-            self._secrets = tuple(sorted({*self._secrets, *known_secrets(self._root, self._environ)}))
-        return redact(text, self._secrets)
-
-
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """A webhook that is wired and does not listen yet."""
@@ -163,9 +122,13 @@ class Webhook:
         """Store what is posted, and tell of it where that cannot be done, until cancelled."""
         await asyncio.gather(self.intake.run(), self.outage.run())
 
+    async def kept_taking_in(self) -> None:
+        """``take_in``; a mistake of ours does not end it."""
+        await kept_up(self.take_in, "webhook: taking in", self.clock, failed=self.metrics.failed)
+
     async def run(self, environ: Mapping[str, str]) -> None:
         """Take in and serve until cancelled; what stands in the way of listening costs the webhook, not the guard."""
-        taking = asyncio.create_task(self.take_in())
+        taking = asyncio.create_task(self.kept_taking_in())
         told = ""
         try:
             while True:
@@ -208,7 +171,9 @@ class Webhook:
         async with webhook.serve(settings.host, settings.port, tls) as port:
             self.metrics.listening = True
             log.info("webhook: listening on %s port %d, path %s", settings.host, port, PATH)
-            watching = asyncio.create_task(self._watch(keyring, certificate))
+            look = functools.partial(self._watch, keyring, certificate)
+            failed = self.metrics.failed
+            watching = asyncio.create_task(kept_up(look, "webhook: renewal", self.clock, failed=failed))
             try:
                 yield port
             finally:
@@ -361,7 +326,7 @@ async def serve_webhook(
                 ),
             )
             sending = asyncio.create_task(delivery.run())
-            taking = asyncio.create_task(webhook.take_in())
+            taking = asyncio.create_task(webhook.kept_taking_in())
             try:
                 async with webhook.listening(environ) as port:
                     ready(port)

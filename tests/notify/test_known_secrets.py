@@ -10,7 +10,7 @@ import pytest
 from sre.redaction import HIDDEN
 from sre.settings.models import Root
 from sre.testing.clock import ManualClock
-from sre.wiring.guard_webhook import LOOK_SECONDS, Redaction
+from sre.wiring.known_secrets import READ_AGAIN_SECONDS, Redaction
 
 URL = "mailtos://oncall@example.com:Wint3r-is-here@smtp.example.com?to=team@example.com"
 TOKEN = "QfFTWrXGWYsGwLPN"
@@ -50,8 +50,8 @@ def test_a_secret_that_is_renewed_or_comes_late_is_hidden_too(tmp_path: Path) ->
     file, clock = tmp_path / "url", ManualClock()
     hide = Redaction(root_of(f"file:{file}"), {}, clock)
     file.write_text(f"slack://T1JJ3T3L2/A1BRTD4JD/{TOKEN}")
-    clock.advance(LOOK_SECONDS)
+    clock.advance(READ_AGAIN_SECONDS)
     assert hide(f"no {TOKEN}") == f"no {HIDDEN}"
     file.write_text(f"slack://T1JJ3T3L2/A1BRTD4JD/{TOKEN[::-1]}")
-    clock.advance(LOOK_SECONDS)
+    clock.advance(READ_AGAIN_SECONDS)
     assert hide(f"{TOKEN} {TOKEN[::-1]}") == f"{HIDDEN} {HIDDEN}"

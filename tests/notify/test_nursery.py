@@ -20,12 +20,14 @@ from sre.actions.records import OutboxState
 from sre.adapters.clock import SystemClock
 from sre.adapters.notifiers.births import BIRTH_SECONDS
 from sre.adapters.notifiers.process import AppriseSender
+from sre.adapters.processes.host import ProcessHost
 from sre.adapters.store import GuardStore
 from sre.control.delivery import Delivery
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import render
 from sre.servers.sinks import SmsSink
 from sre.settings.notify import ChannelSettings, NotifySettings
+from sre.stack.processes import GUARD_NAME, PROCESS_MARK, STACK_MARK
 from tests.store.samples import message, post
 from tests.support.sinks import silent_server
 
@@ -150,6 +152,36 @@ async def test_a_killed_sender_leaves_neither_nursery_nor_worker(wait_until_asyn
             os.kill(sender.pid, signal.SIGKILL)
             sender.wait(timeout=10)
         await wait_until_async(lambda: not any(psutil.pid_exists(pid) for pid in left), 10, what="all gone")
+
+
+async def test_a_stopped_worker_that_outlives_its_killed_guard_is_ended_before_the_next_one(
+    wait_until_async: Until,
+) -> None:
+    """No end of a line reaches what is stopped; the stack's mark does, which a worker has from its guard."""
+    host = ProcessHost("a stack", os.environ, ROOT)
+    with silent_server() as port, SmsSink() as sms:
+        marks = {STACK_MARK: "a stack", PROCESS_MARK: GUARD_NAME}
+        sender = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", KEEP_SENDING], env={**environ(sms, port), **marks}, cwd=ROOT
+        )
+        try:
+            await wait_until_async(lambda: len(nurseries(sender.pid)) == 4, 20, what="a nursery and three workers")
+            worker = nurseries(sender.pid)[-1]
+            worker.suspend()
+        finally:
+            os.kill(sender.pid, signal.SIGKILL)
+            sender.wait(timeout=10)
+        try:
+            await wait_until_async(
+                lambda: [one.identity.pid for one in host.marked()] == [worker.pid], 10, what="alone"
+            )
+            (found,) = host.marked()
+            assert found.name == GUARD_NAME, "so the supervisor takes it for a remain of the guard"
+            assert await host.end_family(found.identity, term_seconds=0.1) == ()
+            assert host.marked() == []
+        finally:
+            if worker.is_running():
+                worker.kill()
 
 
 WAIT = """

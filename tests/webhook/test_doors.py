@@ -50,8 +50,8 @@ from sre.wiring.guard_webhook import (
     message_links,
     serve_webhook,
     webhook_problems,
-    webhook_secrets,
 )
+from sre.wiring.known_secrets import webhook_secrets
 from tests.support.providers import make_certificate
 from tests.webhook.live import BEARER, Receiver, receiver
 from tests.webhook.scenes import Desk, body, one
