@@ -155,8 +155,9 @@ def show(app: App, name: str | None, output: str) -> int:
     files = _files(app)
     found = files.load(chosen)
     if found is None:
-        known = ", ".join(files.names()) or "none"
-        raise ConfigError([f"gate: no baseline {chosen!r} in {files.path(chosen).parent}; there are: {known}"])
+        known = ", ".join(files.names())
+        remedy = f"there are: {known}" if known else "accept one with sre gate baseline accept"
+        raise ConfigError([f"gate: no baseline {chosen!r} in {files.path(chosen).parent}; {remedy}"])
     settings = app.settings().gate
     told = outlook(found, JudgePolicy.of(settings), settings.baseline.runs)
     document = {"name": found.name, "file": str(files.path(chosen)), **_document(found), "outlook": list(told)}

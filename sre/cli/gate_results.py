@@ -188,18 +188,23 @@ class _Side:
 
 def _side(app: App, name: str, folder: Path | None) -> _Side:
     from sre.adapters.gate_baselines import NAME, BaselineFolder
+    from sre.adapters.gate_files import LAST
     from sre.cli.gate import config_of
     from sre.gate.plan import SIDE_B
     from sre.wiring.gate import baselines_folder, results
 
+    files = results(app.paths(), folder)
     try:
-        found = results(app.paths(), folder).read(name)
-    except ConfigError as error:
+        found = files.read(name)
+    except ConfigError:
         if NAME.fullmatch(name):
             baseline = BaselineFolder(baselines_folder(app.settings().gate, config_of(app))).load(name)
             if baseline is not None:
                 return _Side(baseline, baseline.fingerprint, ids=frozenset(one.run_id for one in baseline.acceptances))
-        raise ConfigError([f"{error}; see sre gate baseline list"]) from None
+        if name == LAST or any(known.startswith(name) for known in files.ids()):  # none yet, or several
+            raise
+        problem = f"gate: no run, no file and no baseline {name!r}; see sre gate list, sre gate baseline list"
+        raise ConfigError([problem]) from None
     runs = [run for run in found.runs if run.side != SIDE_B]
     interrupted = f"{found.id}: {found.interrupted}" if found.interrupted else ""
     return _Side(runs, found.fingerprint, found.calibration, found.checks, interrupted, frozenset({found.id}))

@@ -109,8 +109,8 @@ def accept(
         if not force:
             raise Refused(
                 f"{where}: not accepted as baseline: it has {counted(len(fresh.runs), 'run')}, "
-                f"a comparison takes {LEAST_RUNS}; run it with gate.baseline.runs: 5, or accept it by force and add "
-                "runs later"
+                f"a comparison takes {LEAST_RUNS}; make them with --runs {LEAST_RUNS} (gate.baseline.runs), or accept "
+                "it with --force and add runs later (--add)"
             )
         return replace(fresh, acceptances=tuple(replace(one, forced=True) for one in fresh.acceptances))
     return fresh

@@ -154,7 +154,7 @@ def _stopped(
                 Verdict.INCONCLUSIVE,
                 Reason.TOO_FEW_RUNS,
                 f"{who}{counted(len(side.values), 'run has', 'runs have')} a value{why}; "
-                f"it takes {policy.minimum_runs} on each side",
+                f"it takes {policy.minimum_runs} on each side (--runs, gate.baseline.runs)",
             )
         if len(side.values) > LARGEST_SIDE:
             return (
@@ -217,7 +217,8 @@ def _answer(
         return (
             Verdict.INCONCLUSIVE,
             Reason.TOO_FEW_RUNS,
-            f"{figures}; {m} against {n} runs cannot reach p {level:.4f}: more runs, or fewer cells",
+            f"{figures}; {m} against {n} runs cannot reach p {level:.4f}: more runs (--runs, gate.baseline.runs), or "
+            "fewer cells (gate.baseline.cells)",
         )
     quantile = TIMES[one.cell.metric][2] if one.cell.metric in TIMES else None
     fewest = min(one.ours.count, one.theirs.count)
@@ -226,7 +227,7 @@ def _answer(
             Verdict.INCONCLUSIVE,
             Reason.TOO_FEW_SAMPLES,
             f"{figures}; {fewest} requests per run, this percentile takes {sample_floor(quantile)}: "
-            "longer stages, or a lower percentile",
+            "longer stages (--seconds, gate.load.stage_seconds), or a lower percentile (gate.baseline.cells)",
         )
     if chance < policy.power_ratio:
         return Verdict.INCONCLUSIVE, Reason.NOISY, f"{figures}; {_remedy(one, chance, level, policy)}"

@@ -192,7 +192,7 @@ def _whole(
         return whole(
             Verdict.INCONCLUSIVE,
             [Reason.NOT_MEASURED] if compared else [],
-            "nothing was judged: neither an objective nor a baseline applies",
+            "nothing was judged: neither an objective nor a baseline applies; set gate.objectives, or accept one",
         )
     if unseen:
         return whole(Verdict.INCONCLUSIVE, [Reason.NOT_MEASURED], unseen)

@@ -97,7 +97,8 @@ def doubt_of_stage(
         return Doubt(
             Reason.CLIENT_LIMITED,
             f"the client was {lag_p99_seconds * 1000:.0f} ms late (P99 of its worst run; "
-            f"limit {policy.client_lag_p99_seconds * 1000:.0f} ms): what it saw is its own slowness",
+            f"limit {policy.client_lag_p99_seconds * 1000:.0f} ms): what it saw is its own slowness; use a "
+            "machine with more free cores, or lower rates",
         )
     if failed_checks:
         return Doubt(Reason.SELF_CHECK_FAILED, f"our own figures contradict each other: {failed_checks[0]}")

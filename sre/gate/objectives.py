@@ -41,6 +41,7 @@ from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
 from sre.settings.gate import ObjectiveSettings
 
 KIND = "objective"
+SEND_MORE = "send more (--seconds, gate.load.stage_seconds)"
 NO_USAGE = "the server reports no usage, or not with all its answers: its tokens are not counted"
 
 NEVER_THE_CLIENTS = frozenset(
@@ -189,7 +190,7 @@ def _answer(cell: Cell, bound: float, seen: Sequence[StageSummary], shown: Seque
         kinds = [summary.classes[cell.request_class] for summary in seen]
         share = sum((Share(kind.failed, kind.failed, kind.ok + kind.failed) for kind in kinds), Share(0, 0, 0))
         detail = f"{_of(share.at_least, share.total)} failed{causes_of(kinds)}, bound {bound:.2%}"
-        return _by_share(share, bound, detail)
+        return _by_share(share, bound, detail, "allow a larger share")
     _, _, quantile = TIMES[cell.metric]
     share = sum((_over(summary, cell, bound) for summary in seen), Share(0, 0, 0))
     allowed = 1 - quantile
@@ -197,6 +198,7 @@ def _answer(cell: Cell, bound: float, seen: Sequence[StageSummary], shown: Seque
         share,
         allowed,
         f"{_of(share.at_least, share.total)} took longer than {bound:g} s or failed, {allowed:.0%} may",
+        "judge a lower percentile",
     )
 
 
@@ -206,8 +208,8 @@ def _by_value(holds: bool, detail: str) -> Answer:
     return Verdict.FAIL, Reason.OBJECTIVE_MISSED, detail
 
 
-def _by_share(share: Share, allowed: float, detail: str) -> Answer:
-    """At most ``allowed`` of the requests may be over."""
+def _by_share(share: Share, allowed: float, detail: str, instead: str) -> Answer:
+    """At most ``allowed`` of the requests may be over. ``instead``: what else to ask, where there are too few."""
     if share.total == 0:
         return Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "no request was answered or failed"
     if allowed <= 0 or allowed >= 1:  # no share of a population, but a plain count
@@ -222,7 +224,7 @@ def _by_share(share: Share, allowed: float, detail: str) -> Answer:
     if binomial_at_most(share.at_most, share.total, allowed) <= 1 - CONFIDENCE:
         return Verdict.PASS, Reason.WITHIN_OBJECTIVES, detail
     why = f"at least {floor} are needed" if share.total < floor else "too close to the bound for so few"
-    return Verdict.INCONCLUSIVE, Reason.TOO_FEW_SAMPLES, f"{detail}: {why}; send more, or judge a lower percentile"
+    return Verdict.INCONCLUSIVE, Reason.TOO_FEW_SAMPLES, f"{detail}: {why}; {SEND_MORE}, or {instead}"
 
 
 def _over(summary: StageSummary, cell: Cell, bound: float) -> Share:
@@ -296,7 +298,7 @@ def _throughput(bound: float, seen: Sequence[StageSummary], request_class: str) 
     return (
         Verdict.INCONCLUSIVE,
         Reason.TOO_FEW_SAMPLES,
-        f"{detail}; with {requests} requests chance moves it {chance:.1%}",
+        f"{detail}; with {requests} requests chance moves it {chance:.1%}: {SEND_MORE}",
     )
 
 

@@ -422,11 +422,17 @@ async def test_a_run_is_not_compared_with_itself(run_sre: RunSre, runs: GateFile
         assert ran.err == f"sre: gate: run {one} is in {reference} and in last: it cannot differ from itself\n"
 
 
+def test_neither_a_run_nor_a_baseline_is_said_with_both_lists(run_sre: RunSre) -> None:
+    ran = run_sre("gate", "compare", "other", "last")
+    assert ran.code == 2
+    assert ran.err == "sre: gate: no run, no file and no baseline 'other'; see sre gate list, sre gate baseline list\n"
+
+
 def test_no_baseline_yet(run_sre: RunSre) -> None:
     assert run_sre("gate", "baseline", "list").out == "no baseline yet; accept one with sre gate baseline accept\n"
     ran = run_sre("gate", "baseline", "show", "nightly")
     assert ran.code == 2
-    assert ran.err == "sre: gate: no baseline 'nightly' in gate-baselines; there are: none\n"
+    assert ran.err == "sre: gate: no baseline 'nightly' in gate-baselines; accept one with sre gate baseline accept\n"
 
 
 # ---- The rest -------------------------------------------------------------------------------------------------------

@@ -115,6 +115,21 @@ async def test_what_is_no_such_server_is_said(raw: bytes, error: type[Exception]
             await load.smoke()
 
 
+async def test_a_completion_that_is_redirected_says_where_to() -> None:
+    async def moved(exchange: Exchange) -> None:
+        await exchange.whole(308, {}, location="https://user:pass@new/v1/completions?token=secret")
+
+    async with SseStub({"default": moved}) as stub, generator(stub.url) as load:
+        with pytest.raises(Rejected) as caught:
+            await load.smoke()
+        stage = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
+    told = "redirects a streamed completion: HTTP 308 to https://new/v1/completions; redirects are not followed"
+    assert told in str(caught.value)
+    assert {(one.cause, one.detail) for one in stage.records} == {
+        (Cause.REDIRECT, "HTTP 308 to https://new/v1/completions")
+    }
+
+
 async def test_a_stream_that_is_broken_is_no_pass() -> None:
     async def no_done(exchange: Exchange) -> None:
         await exchange.head()

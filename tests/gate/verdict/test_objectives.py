@@ -178,6 +178,13 @@ def test_failed_ratio() -> None:
     assert only(none, run_of(stage_of([0.1] * 2000 + [math.inf]))) == MISSED
 
 
+def test_too_few_requests_have_a_remedy_that_fits_the_figure() -> None:
+    for objective, instead in ((P99, "judge a lower percentile"), (ObjectiveSettings(failed_ratio=0.01), "allow a")):
+        (cell,) = judged(objective, run_of(stage_of([0.1] * 38)))
+        assert (cell.verdict, cell.reason) == TOO_FEW
+        assert f": at least 299 are needed; send more (--seconds, gate.load.stage_seconds), or {instead}" in cell.detail
+
+
 def test_what_the_failed_came_to_is_said() -> None:
     causes = {"ok": 900, "timeout": 20, "server_error": 70, "cancelled": 3, "shed_by_client": 0}
     (cell,) = judged(
