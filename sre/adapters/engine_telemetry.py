@@ -15,6 +15,7 @@ from prometheus_client.samples import Sample
 from sre.actions.ports import EngineSample
 from sre.clock import Clock
 from sre.metrics import vllm
+from sre.metrics.exposition import MAX_PAGE_BYTES
 from sre.metrics.signals import (
     ENGINE_SOURCES,
     SIGNALS,
@@ -24,9 +25,6 @@ from sre.metrics.signals import (
     EngineSource,
 )
 from sre.signals.types import NEVER, Reading, Seen
-
-MAX_BODY_BYTES = 8 * 1024 * 1024
-"""A full vLLM /metrics is about 0.1 MB per data-parallel rank."""
 
 _WANTED_NAMES = (*(name for source in ENGINE_SOURCES for name in source.metrics), vllm.ENGINE_SLEEP_STATE.sample)
 _WANTED_LINES = tuple((name + end).encode() for name in _WANTED_NAMES for end in ("{", " "))
@@ -81,7 +79,7 @@ class VllmTelemetry:
         patience_seconds: float = 0.5,
         deadline_seconds: float = 10.0,
         connect_timeout_seconds: float = 1.0,
-        max_body_bytes: int = MAX_BODY_BYTES,
+        max_body_bytes: int = MAX_PAGE_BYTES,
     ) -> None:
         self._clock = clock
         self._patience_seconds = patience_seconds

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sre.adapters.processes.files import disk_remedy
 from sre.errors import StateError
 
 
@@ -80,17 +80,7 @@ def apply(folder: Path, planned: Changes) -> None:
             path = folder / name
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise StateError(f"{path}: {error.strerror}; {_remedy(error)}") from error
-
-
-def _remedy(error: OSError) -> str:
-    return {
-        errno.ENOSPC: "free space on its disk",
-        errno.EFBIG: "free space on its disk, or raise the limit of file sizes",
-        errno.EDQUOT: "free space within your quota",
-        errno.EACCES: "correct the permissions of the folder",
-        errno.EPERM: "correct the permissions of the folder",
-    }.get(error.errno or 0, "name another folder")
+        raise StateError(f"{path}: {error.strerror}; {disk_remedy(error, 'name another folder')}") from error
 
 
 def _texts(folder: Path, wanted: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -58,6 +58,10 @@ class Exposition:
         return None
 
 
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+"""Longest /metrics page that is read: a full one of vLLM is about 0.1 MB per data-parallel rank."""
+
+
 def parse_exposition(body: bytes) -> Exposition:
     """
     Read Prometheus' text format.

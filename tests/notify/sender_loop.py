@@ -22,7 +22,7 @@ from sre.control.delivery import Delivery
 from sre.notify.delivery import DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.settings.notify import ChannelSettings, NotifySettings
-from tests.store.samples import post
+from tests.store.samples import outbox_counts, post
 
 SETTINGS = NotifySettings(channels=(ChannelSettings(name="sms", kind="sms", url="env:X"),))
 
@@ -49,7 +49,7 @@ def sender(folder: Path, kill_before: int | None) -> None:
         store = GuardStore.open(folder / "guard.db", clock=SystemClock(), boot_id="b", trace=trace)
         delivery = Delivery(store, SETTINGS, SystemClock(), accept, rng=random.Random(1))
         task = asyncio.create_task(delivery.run())
-        while store.outbox_counts()[OutboxState.SENT] < 1:  # noqa: ASYNC110 - the store tells nobody
+        while outbox_counts(store)[OutboxState.SENT] < 1:  # noqa: ASYNC110 - the store tells nobody
             await asyncio.sleep(0.002)
         await delivery.stop()
         await task

@@ -15,6 +15,7 @@ from sre.notify.delivery import Cause, DeliveryResult, Verdict
 from sre.notify.forms import Rendered
 from sre.settings.notify import ChannelSettings, NotifySettings
 from sre.testing.clock import ManualClock
+from tests.store.samples import outbox_counts
 
 OK = DeliveryResult(Verdict.DELIVERED)
 FAILED = DeliveryResult(Verdict.FAILED, "451 try later")
@@ -86,7 +87,7 @@ async def running(
 
 
 def count(store: GuardStore, state: OutboxState) -> int:
-    return store.outbox_counts()[state]
+    return outbox_counts(store)[state]
 
 
 def fill(store: GuardStore) -> Callable[[], None]:

@@ -21,7 +21,7 @@ from sre.adapters.store import GuardStore
 from sre.control.delivery import Delivery
 from sre.servers.sinks import LOOPBACK, SmsSink
 from sre.settings.notify import ChannelSettings, NotifySettings
-from tests.store.samples import post
+from tests.store.samples import outbox_counts, post
 from tests.support.sinks import silent_server
 
 pytestmark = pytest.mark.integration
@@ -103,8 +103,8 @@ async def test_a_healthy_channel_does_not_notice_eight_that_hang(tmp_path: Path,
                 delivery.wake()
                 at_once = await told("at-once")  # all nine begin together
                 beside = [await told(f"beside-{n}") for n in range(MESSAGES)]
-                await wait_until_async(lambda: store.outbox_counts()[OutboxState.SENT] == 2 * MESSAGES + 1)
-                assert store.outbox_counts()[OutboxState.SENDING] == 8, "all of them hang still"
+                await wait_until_async(lambda: outbox_counts(store)[OutboxState.SENT] == 2 * MESSAGES + 1)
+                assert outbox_counts(store)[OutboxState.SENDING] == 8, "all of them hang still"
             finally:
                 await delivery.stop(grace_seconds=0.1)
                 await task

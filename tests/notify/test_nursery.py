@@ -28,7 +28,7 @@ from sre.notify.forms import render
 from sre.servers.sinks import SmsSink
 from sre.settings.notify import ChannelSettings, NotifySettings
 from sre.stack.processes import GUARD_NAME, PROCESS_MARK, STACK_MARK
-from tests.store.samples import message, post
+from tests.store.samples import message, outbox_counts, post
 from tests.support.sinks import silent_server
 
 pytestmark = pytest.mark.integration
@@ -88,7 +88,7 @@ async def test_eight_hanging_channels_delay_a_healthy_one_by_less_than_a_second(
             took = time.monotonic() - began
             await delivery.stop(grace_seconds=0.1)
             await task
-        assert store.outbox_counts()[OutboxState.PENDING] == 8
+        assert outbox_counts(store)[OutboxState.PENDING] == 8
     assert took < 1.0
     assert nurseries() == []
 

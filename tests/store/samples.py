@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sre.actions.records import JournalEntry, OutboxMessage
+from sre.actions.records import JournalEntry, OutboxMessage, OutboxState
 from sre.actions.types import Message
+from sre.adapters.store import StoreReader
 
 
 def message(incident: str = "inc-20270115-080000-00a1", event: str = "open", summary: str = "no step") -> Message:
@@ -38,3 +39,12 @@ def intent(
         at_monotonic=at_monotonic,
         data={"pid": 4711},
     )
+
+
+def outbox_counts(store: StoreReader) -> dict[OutboxState, int]:
+    """Messages per state, zeros included."""
+    counts = dict.fromkeys(OutboxState, 0)
+    with store._reading() as connection:
+        for state, count in connection.execute("SELECT state, count(*) FROM outbox GROUP BY state"):
+            counts[OutboxState(state)] = int(count)
+    return counts

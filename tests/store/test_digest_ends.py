@@ -18,7 +18,7 @@ from sre.notify.escalation import Escalation
 from sre.notify.forms import Act, render
 from sre.notify.policy import Dispatch, Storm
 from sre.testing.clock import ManualClock
-from tests.store.samples import message, post
+from tests.store.samples import message, outbox_counts, post
 from tests.store.sending import STORM, send, take, ticket, told
 
 Opener = Callable[..., GuardStore]
@@ -166,7 +166,7 @@ def test_what_was_over_before_its_digest_was_complete_opens_nothing(open_store: 
     end(again, *(f"i{n}" for n in range(count)))
     serve(again, pager)
     assert pager.open == set()
-    assert again.outbox_counts()[OutboxState.DEAD] == 0
+    assert outbox_counts(again)[OutboxState.DEAD] == 0
 
 
 def test_a_digest_of_acknowledgements_opens_nothing(store: GuardStore) -> None:

@@ -16,7 +16,7 @@ from sre.notify.digest import IDS_NAMED
 from sre.notify.notices import NO_END
 from sre.notify.policy import Dispatch, Storm
 from sre.testing.clock import ManualClock
-from tests.store.samples import post
+from tests.store.samples import outbox_counts, post
 from tests.store.sending import send, take, told
 
 Opener = Callable[..., GuardStore]
@@ -128,7 +128,7 @@ def test_a_large_digest_is_put_together_a_part_at_a_time(open_store: Opener, clo
     store.commit(state=None, outbox=[post(incident=f"i{n}") for n in range(count)])
     sent = send(store)
     assert sent[-1].message.scope == f"{count - 3} incidents"
-    assert store.outbox_counts()[OutboxState.DIGESTED] == count - 3
+    assert outbox_counts(store)[OutboxState.DIGESTED] == count - 3
 
 
 def test_a_digest_whose_maker_died_is_completed_by_the_next(open_store: Opener, db: Path, clock: ManualClock) -> None:
@@ -150,7 +150,7 @@ def test_a_digest_whose_maker_died_is_completed_by_the_next(open_store: Opener, 
         take(store)
     store.close()
     second = open_store()
-    assert second.outbox_counts()[OutboxState.DIGESTED] == GATHERED_AT_ONCE
+    assert outbox_counts(second)[OutboxState.DIGESTED] == GATHERED_AT_ONCE
     second.commit(state=None, outbox=[post(incident="meanwhile")])
     row = next(r for r in send(second) if r.is_digest)
     assert row.message.scope == f"{GATHERED_AT_ONCE + 6} incidents", "what came meanwhile is for the next one"

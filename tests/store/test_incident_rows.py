@@ -11,7 +11,7 @@ from sre.actions.records import AckOutcome, OutboxMessage, OutboxRow, OutboxStat
 from sre.adapters.store import GuardStore, OutboxDesk, StoreReader
 from sre.notify.escalation import FIRST_LEVEL, Escalation
 from sre.testing.clock import ManualClock
-from tests.store.samples import message, post
+from tests.store.samples import message, outbox_counts, post
 from tests.store.sending import STORM, send, take, ticket
 
 Opener = Callable[..., GuardStore]
@@ -275,7 +275,7 @@ def test_what_is_given_up_is_told_elsewhere_and_stays_visible(store: GuardStore)
     row = take(store)
     assert row is not None
     assert store.mark_dead(row.id, owner="me", error="550 no such user", fallback="sms")
-    assert store.outbox_counts()[OutboxState.DEAD] == 1
+    assert outbox_counts(store)[OutboxState.DEAD] == 1
     assert len(send(store, channel="sms")) == 1
 
 

@@ -18,7 +18,7 @@ from sre.adapters.store.schema import SCHEMA_VERSION
 from sre.errors import StateError
 from sre.testing.clock import ManualClock
 from tests.store import version_1
-from tests.store.samples import post
+from tests.store.samples import outbox_counts, post
 
 Opener = Callable[..., GuardStore]
 
@@ -49,7 +49,7 @@ def test_messages_that_waited_go_on_as_they_were(old: Path, open_store: Opener) 
         ("inc-over", "resolve", "mail"),
         ("inc-now", "open", "sms"),
     ]
-    assert store.outbox_counts()[OutboxState.DEAD] == 1
+    assert outbox_counts(store)[OutboxState.DEAD] == 1
 
 
 def test_no_number_is_given_twice(old: Path, open_store: Opener) -> None:

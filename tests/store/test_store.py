@@ -22,7 +22,7 @@ from sre.actions.records import JournalEntry, OutboxState
 from sre.adapters.store import GuardStore, StoreReader
 from sre.errors import StateError
 from sre.testing.clock import ManualClock
-from tests.store.samples import intent, post
+from tests.store.samples import intent, outbox_counts, post
 
 Opener = Callable[..., GuardStore]
 
@@ -88,7 +88,7 @@ def test_readers_see_commits_while_the_guard_writes(store: GuardStore, db: Path,
         assert reader.load_state() is None
         store.commit(state="s", outbox=[post()])
         assert reader.load_state() == "s"
-        assert reader.outbox_counts()[OutboxState.PENDING] == 1
+        assert outbox_counts(reader)[OutboxState.PENDING] == 1
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             reader._connection.execute("DELETE FROM state")
 

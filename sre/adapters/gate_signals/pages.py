@@ -15,14 +15,13 @@ from sre.gate import engine_signals
 from sre.gate.engine_signals import EnginePage, engine_page
 from sre.metrics import own, vllm
 from sre.metrics.catalogue import RAY_PREFIXES, VLLM_PREFIX, variants
-from sre.metrics.exposition import ExpositionError, parse_exposition
+from sre.metrics.exposition import MAX_PAGE_BYTES, ExpositionError, parse_exposition
 from sre.metrics.types import Kind
 
 READ_DEADLINE_SECONDS = 10.0
 TRIP_DEADLINE_SECONDS = 2.0
 TRIPS = 4
 """Trivial requests per round-trip measurement; the first opens the connection and does not count."""
-MAX_BODY_BYTES = 8 * 1024 * 1024
 NO_ENGINE = "no metric of an inference engine on the page"
 MODELS = "/v1/models"
 
@@ -128,8 +127,8 @@ class Pages:
                 async for part in got.content.iter_any():
                     parts.append(part)
                     size += len(part)
-                    if size > MAX_BODY_BYTES:
-                        return None, f"more than {MAX_BODY_BYTES} bytes"
+                    if size > MAX_PAGE_BYTES:
+                        return None, f"more than {MAX_PAGE_BYTES} bytes"
                 return b"".join(parts), ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             return None, _why(error)

@@ -26,17 +26,24 @@ def stack_id(root: Path) -> str:
     return hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
 
 
-def disk_remedy(error: OSError) -> str:
-    """What to do where a disk refuses a file."""
+def disk_remedy(error: OSError, otherwise: str = "correct its permissions") -> str:
+    """
+    What to do where a disk refuses a file.
+
+    Args:
+        otherwise: What is said of an error that has no remedy of its own.
+    """
     return {
         errno.ENOSPC: "free space on its disk",
-        errno.EDQUOT: "free space on its disk",
-        errno.EFBIG: "free space on its disk",
+        errno.EDQUOT: "free space within your quota",
+        errno.EFBIG: "free space on its disk or raise the limit of file sizes",
+        errno.EACCES: "correct its permissions",
+        errno.EPERM: "correct its permissions",
         errno.EROFS: "mount its disk writable",
         errno.EISDIR: "remove the folder that is in its place",
         errno.EEXIST: "remove the file that is in a folder's place",
         errno.ENOTDIR: "remove the file that is in a folder's place",
-    }.get(error.errno or 0, "correct its permissions")
+    }.get(error.errno or 0, otherwise)
 
 
 def write_atomically(path: Path, text: str, *, instead: str = "") -> None:

@@ -118,14 +118,6 @@ class StoreReader:
             rows = rows_table.select(connection, self._now(), row_id=row_id, limit=1)
         return rows[0] if rows else None
 
-    def outbox_counts(self) -> dict[OutboxState, int]:
-        """Messages per state, zeros included."""
-        counts = dict.fromkeys(OutboxState, 0)
-        with self._reading() as connection:
-            for state, count in connection.execute("SELECT state, count(*) FROM outbox GROUP BY state"):
-                counts[OutboxState(state)] = int(count)
-        return counts
-
     def outbox_load(self) -> Sequence[OutboxLoad]:
         """What waits and what is dead per channel that has any."""
         now = self._now()

@@ -182,7 +182,7 @@ async def test_a_full_disk_ends_the_run_with_a_sentence_and_a_result_that_says_s
         code, out, err = await gate.ended()
         folder = gate.files.find("last")
     assert code == 1, err
-    assert "File too large; free space on its disk, or choose another folder with --output-dir" in err
+    assert "File too large; free space on its disk or raise the limit of file sizes, or choose another folder" in err
     assert out.splitlines()[0] == "Gate: INCONCLUSIVE (partial)"
     assert read_result(folder).interrupted == "killed, or still running"  # whole, of before
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
