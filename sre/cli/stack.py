@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 1.0
 
 
-def _invocation(app: App, paths: StatePaths, *, with_guard: bool) -> Invocation:
+def _invocation(app: App, paths: StatePaths, *, with_guard: bool, late_secrets: bool) -> Invocation:
     from sre.settings.load import DEFAULT_PATH
     from sre.wiring.invocation import Invocation
 
     config = app.config if app.config is not None else DEFAULT_PATH if DEFAULT_PATH.exists() else None
-    return Invocation(None if config is None else config.absolute(), paths.root, with_guard)
+    return Invocation(None if config is None else config.absolute(), paths.root, with_guard, late_secrets)
 
 
 def _talker(log: Path | None, *, stamped: bool) -> Say:
@@ -61,9 +61,14 @@ def _report_problems(app: App, problems: tuple[str, ...]) -> int:
     help="Check, and print what would be started; change nothing.",
 )
 @click.option("--no-guard", is_flag=True, help="Run without the guard: nothing watches, nothing is contained.")
+@click.option(
+    "--late-secrets",
+    is_flag=True,
+    help="Start though secrets of channels or webhook are not there yet; the guard looks for them again at each try.",
+)
 @click.option("--in-background", is_flag=True, hidden=True, help="This is the background process of --detach.")
 @pass_app
-def up(app: App, detach: bool, dry_run: bool, no_guard: bool, in_background: bool) -> int:
+def up(app: App, detach: bool, dry_run: bool, no_guard: bool, late_secrets: bool, in_background: bool) -> int:
     """
     Run the stack: engines, gateway, guard.
 
@@ -74,7 +79,7 @@ def up(app: App, detach: bool, dry_run: bool, no_guard: bool, in_background: boo
     3 it runs already · 4 a process could not be ended · 6 stopped before everything was ready
     """
     root, paths = app.settings(), app.paths()
-    call = _invocation(app, paths, with_guard=not no_guard)
+    call = _invocation(app, paths, with_guard=not no_guard, late_secrets=late_secrets)
     if detach and not dry_run:
         return _up_detached(app, root, paths, call)
     from sre.wiring import up as wiring

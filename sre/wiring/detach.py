@@ -54,7 +54,8 @@ async def start_detached(root: Root, paths: StatePaths, call: Invocation, say: S
     paths.create()
     log_path = paths.logs / SUPERVISOR_LOG
     before = log_path.stat().st_size if log_path.exists() else 0
-    argv = call.argv("up", "--in-background", *(() if call.with_guard else ("--no-guard",)))
+    chosen = {"--no-guard": not call.with_guard, "--late-secrets": call.late_secrets}
+    argv = call.argv("up", "--in-background", *(option for option, given in chosen.items() if given))
     child = _spawn(argv[:3] + (["--debug"] if debug else []) + argv[3:], log_path)
     say("supervisor", f"started in the background (pid {child.pid}); log: {log_path}")
     from sre.adapters.supervisor_client import SupervisorClient  # heavy: loaded while the other process starts

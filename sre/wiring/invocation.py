@@ -19,6 +19,8 @@ class Invocation:
     config: Path | None
     state_dir: Path
     with_guard: bool = True
+    late_secrets: bool = False
+    """Secrets of channels and webhook may come after the start."""
 
     def argv(self, *arguments: str) -> list[str]:
         """Command line of another ``sre`` with the same configuration and state folder."""

@@ -16,13 +16,21 @@ from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
 from sre.wiring.guard_webhook import webhook_problems
 
+LATE_SECRETS = (
+    "without these nobody would be paged: put them right; where secrets are mounted after the start, sre up"
+    " --late-secrets goes on without them, and they are looked for again at each try"
+)
 
-def preflight(root: Root, ours: frozenset[int], environ: Mapping[str, str], *, with_guard: bool) -> list[str]:
+
+def preflight(
+    root: Root, ours: frozenset[int], environ: Mapping[str, str], *, with_guard: bool, late_secrets: bool = False
+) -> list[str]:
     """
     Return everything that would make a start fail, one sentence each that says what to do. Changes nothing.
 
     Args:
         ours: Pids of this stack's processes that still run: what they hold is not in the way.
+        late_secrets: What pages and listens may come after the start.
     """
     problems: list[str] = []
     stack = root.stack
@@ -46,7 +54,8 @@ def preflight(root: Root, ours: frozenset[int], environ: Mapping[str, str], *, w
         problems += port_problem(root.guard.metrics_host, root.guard.metrics_port, "guard.metrics_port", ours)
         if root.webhook.enabled:
             problems += port_problem(root.webhook.host, root.webhook.port, "webhook.port", ours)
-        problems += paging_problems(root, environ)
+        paging = () if late_secrets else paging_problems(root, environ)
+        problems += [*paging, LATE_SECRETS] if paging else []
     return problems
 
 

@@ -27,7 +27,7 @@ from sre.stack.commands import with_ports
 from sre.stack.ledger import Ledger
 from sre.stack.status import StackReport
 from sre.wiring.invocation import Invocation, Ready, gateway_url, metrics_url
-from sre.wiring.preflight import lost_ports, preflight
+from sre.wiring.preflight import lost_ports, paging_problems, preflight
 from sre.wiring.seen import moved_under, supervisor_seen
 from sre.wiring.stack import (
     make_host,
@@ -93,7 +93,7 @@ def check(root: Root, paths: StatePaths, call: Invocation) -> None:
         ours = our_pids(host, _load_ledger(paths))
     except ConfigError as error:
         problems += error.problems
-    problems += preflight(root, ours, os.environ, with_guard=call.with_guard)
+    problems += preflight(root, ours, os.environ, with_guard=call.with_guard, late_secrets=call.late_secrets)
     if problems:
         raise CannotStart(problems)
 
@@ -104,7 +104,7 @@ def dry_run_problems(root: Root, paths: StatePaths, call: Invocation) -> list[st
     if not paths.run.is_dir() and (other := supervisor_seen(host)) is not None:
         return [moved_under(other, paths.root)]
     ours = our_pids(host, _load_ledger(paths)) if paths.run.is_dir() else frozenset()
-    return preflight(root, ours, os.environ, with_guard=call.with_guard)
+    return preflight(root, ours, os.environ, with_guard=call.with_guard, late_secrets=call.late_secrets)
 
 
 def plan(root: Root, paths: StatePaths, call: Invocation) -> list[dict[str, object]]:
@@ -154,6 +154,8 @@ async def up(root: Root, paths: StatePaths, call: Invocation, say: Say, on_ready
         raise
     with stack_lock(paths):
         check(root, paths, call)
+        for sentence in paging_problems(root, os.environ) if call.with_guard else ():
+            say("guard", f"pages nobody by this yet: {sentence}")  # only --late-secrets comes so far
         host = make_host(paths, os.environ, Path.cwd())
         ours = our_pids(host, _load_ledger(paths))
         stack = resolve_ports(root.stack, paths.ports, lost_ports(root.stack, paths, ours))

@@ -9,13 +9,15 @@ from pathlib import Path
 from sre.settings.models import Root
 from sre.settings.notify import ChannelSettings, NotifySettings
 from sre.settings.webhook import WebhookSettings
-from sre.wiring.preflight import preflight
+from sre.wiring.preflight import LATE_SECRETS, preflight
 
 
-def said(root: Root, *, ours: frozenset[int] = frozenset(), with_guard: bool = True) -> list[str]:
+def said(
+    root: Root, *, ours: frozenset[int] = frozenset(), with_guard: bool = True, late_secrets: bool = False
+) -> list[str]:
     """What concerns the guard's paging; whether Envoy is here is another matter."""
-    problems = preflight(root, ours, {"TOKEN": "t"}, with_guard=with_guard)
-    return [problem for problem in problems if problem.startswith(("webhook", "notify"))]
+    problems = preflight(root, ours, {"TOKEN": "t"}, with_guard=with_guard, late_secrets=late_secrets)
+    return [problem for problem in problems if problem.startswith(("webhook", "notify", "without"))]
 
 
 def test_a_webhook_port_that_is_taken_is_refused_with_who_has_it() -> None:
@@ -43,7 +45,9 @@ def test_secrets_that_are_not_there_are_refused_each_by_its_setting(tmp_path: Pa
     assert told == [
         f"notify.channels[0].url: secret file {secret}: No such file or directory; check path and permissions",
         "webhook.token: environment variable NOT_THERE is not set; export it before running sre",
-    ]
+        LATE_SECRETS,
+    ], "and how to go on"
+    assert [problem for problem in said(root, late_secrets=True) if not problem.startswith("webhook.port")] == []
     assert said(root, with_guard=False) == []
     secret.write_text("json://127.0.0.1:9/x")
     assert [problem for problem in said(root) if problem.startswith("notify")] == []
