@@ -26,6 +26,8 @@ settings.register_profile("ci", settings.get_profile("sre"), derandomize=True, p
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "sre")
 
 LOG_TAIL_LINES = 40
+PATIENCE_SECONDS = 90.0
+"""Of a poll whose deadline is not what is tested: a machine that others use may be many times slower than alone."""
 
 # Every process started by a test inherits this mark, also through setsid and double forks: what is left at the end
 # is found by it.
@@ -81,7 +83,7 @@ class WaitUntil(Protocol):
     def __call__(
         self,
         predicate: Callable[[], T],
-        timeout: float = 10.0,
+        timeout: float = PATIENCE_SECONDS,
         *,
         what: str = "",
         interval: float = 0.05,
@@ -104,7 +106,7 @@ def wait_until() -> WaitUntil:
 
     def wait(
         predicate: Callable[[], T],
-        timeout: float = 10.0,
+        timeout: float = PATIENCE_SECONDS,
         *,
         what: str = "",
         interval: float = 0.05,
@@ -135,7 +137,7 @@ def wait_until_async() -> Callable[..., Awaitable[Any]]:
 
     async def wait(
         predicate: Callable[[], Any],
-        timeout: float = 10.0,
+        timeout: float = PATIENCE_SECONDS,
         *,
         what: str = "",
         interval: float = 0.05,

@@ -57,7 +57,7 @@ class Injector:
         """What it still says until it ends."""
         assert self.process.stdout is not None
         lines = [line.strip() for line in self.process.stdout]
-        self.process.wait(10)
+        self.process.wait(60)
         return lines
 
     @property
@@ -175,7 +175,7 @@ def test_injector_stopped_before_the_deed_and_killed_after_it(
     injector.reach("injecting")
     wait_until(lambda: injector.story.finished, REVERT_WITHIN_SECONDS + 2.0, what="watchdog closed the run")
     injector.process.send_signal(signal.SIGCONT)
-    injector.process.wait(10)
+    injector.process.wait(60)
     assert injector.process.returncode == -signal.SIGKILL
     lifted_within(injector, REVERT_WITHIN_SECONDS, wait_until)
 

@@ -15,8 +15,6 @@ ENDLESS = 15_000
 """Tokens of an answer that is broken off: tens of seconds on both engines."""
 LONG = 3000
 """Tokens of an answer that is waited for: seconds, long enough to break into."""
-PATIENCE_SECONDS = 90.0
-"""A real engine on two cores that others use, too, takes its time; on quiet ones all of this takes seconds."""
 MESSAGES = [{"role": "user", "content": "Hello there"}]
 
 
@@ -62,5 +60,5 @@ class Stream:
 def running_stream(engine: EngineProcess, wait_until: WaitUntil, tokens: int, path: str = "/v1/completions") -> Stream:
     """A stream of ``tokens`` that has just begun."""
     stream = Stream(engine, tokens, path)
-    wait_until(lambda: len(stream.lines) > 1, PATIENCE_SECONDS, interval=0.01)
+    wait_until(lambda: len(stream.lines) > 1, interval=0.01)
     return stream

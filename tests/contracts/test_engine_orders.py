@@ -12,8 +12,8 @@ import pytest
 import requests
 
 from sre.metrics import vllm
-from tests.conftest import WaitUntil
-from tests.contracts.streams import ENDLESS, LONG, PATIENCE_SECONDS, Stream, running_stream
+from tests.conftest import PATIENCE_SECONDS, WaitUntil
+from tests.contracts.streams import ENDLESS, LONG, Stream, running_stream
 from tests.support.engines import EngineProcess, Exchange
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -31,13 +31,13 @@ def test_a_client_that_goes_away_ends_its_requests_uncounted(engine: EngineProce
     aborted = engine.value("vllm:request_success_total", finished_reason="abort")
     exchange = Exchange(engine, ENDLESS, n=8)
     try:
-        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 8, PATIENCE_SECONDS)
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 8)
         assert engine.get("/load").json() == {"server_load": 1}
     finally:
         exchange.close()
     assert exchange.received == b""
-    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0, PATIENCE_SECONDS)
-    wait_until(lambda: engine.get("/load").json() == {"server_load": 0}, PATIENCE_SECONDS)
+    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0)
+    wait_until(lambda: engine.get("/load").json() == {"server_load": 0})
     assert engine.value("vllm:request_success_total", finished_reason="abort") == aborted
 
 
@@ -48,7 +48,7 @@ def test_abort_requests_ends_with_200_and_finish_reason_abort(
     # should not pass while we wait for a token.
     stream = running_stream(engine, wait_until, ENDLESS, path="/v1/chat/completions")
     whole = pool.submit(engine.complete, ENDLESS)
-    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 2, PATIENCE_SECONDS)
+    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 2)
     assert engine.post("/abort_requests", {}).json() == {"status": "aborted", "aborted": 2}
     answer = whole.result(PATIENCE_SECONDS)
     assert answer.status_code == 200
@@ -67,8 +67,8 @@ def test_pause_abort_lets_new_requests_hang_until_resume(
         assert running.finish_reason() == "abort"
         assert engine.get("/is_paused").json() == {"is_paused": True}
         held = pool.submit(engine.complete, 3)
-        wait_until(lambda: engine.get("/load").json() == {"server_load": 1}, PATIENCE_SECONDS)
-        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0, PATIENCE_SECONDS)
+        wait_until(lambda: engine.get("/load").json() == {"server_load": 1})
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0)
         assert engine.value(vllm.REQUESTS_WAITING.sample) == 0
         assert engine.get("/health").status_code == 200
         assert not held.done()
@@ -80,19 +80,19 @@ def test_pause_abort_lets_new_requests_hang_until_resume(
 def test_pause_keep_freezes_running_requests(engine: EngineProcess, wait_until: WaitUntil) -> None:
     exchange = Exchange(engine, ENDLESS)
     try:
-        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 1, PATIENCE_SECONDS)
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 1)
         assert engine.post("/pause?mode=keep").json() == {"status": "paused"}
         try:
-            wait_until(_flat(engine), PATIENCE_SECONDS)
+            wait_until(_flat(engine))
             steps = engine.value(STEPS)
             assert engine.value(vllm.REQUESTS_RUNNING.sample) == 1
             assert exchange.received == b""
         finally:
             engine.post("/resume")
-        wait_until(lambda: engine.value(STEPS) > steps, PATIENCE_SECONDS)
+        wait_until(lambda: engine.value(STEPS) > steps)
     finally:
         exchange.close()
-    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0, PATIENCE_SECONDS)
+    wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 0)
 
 
 def test_pause_wait_returns_when_running_requests_have_finished(engine: EngineProcess, wait_until: WaitUntil) -> None:
@@ -138,7 +138,7 @@ def test_a_stopped_core_looks_healthy_and_stalls_and_loses_nothing(
     try:
         whole = [pool.submit(engine.complete, 20) for _ in range(2)]
         stream = Stream(engine, 20)
-        wait_until(lambda: engine.get("/load").json() == {"server_load": 3}, PATIENCE_SECONDS)
+        wait_until(lambda: engine.get("/load").json() == {"server_load": 3})
         for path in ("/health", "/ping", "/v1/models", "/metrics", "/version"):
             assert engine.get(path).status_code == 200
         with pytest.raises(requests.Timeout):

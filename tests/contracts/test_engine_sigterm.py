@@ -14,8 +14,8 @@ import subprocess
 import pytest
 
 from sre.metrics import vllm
-from tests.conftest import WaitUntil
-from tests.contracts.streams import ENDLESS, PATIENCE_SECONDS
+from tests.conftest import PATIENCE_SECONDS, WaitUntil
+from tests.contracts.streams import ENDLESS
 from tests.support.engines import EngineProcess, Exchange, refused
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -28,9 +28,9 @@ def test_sigterm_finishes_no_request_and_exits_0(engine: EngineProcess, wait_unt
     """
     exchanges = [Exchange(engine, ENDLESS, stream) for stream in (False, False, True)]
     try:
-        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 3, PATIENCE_SECONDS)
+        wait_until(lambda: engine.value(vllm.REQUESTS_RUNNING.sample) == 3)
         engine.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: refused(engine), PATIENCE_SECONDS)
+        wait_until(lambda: refused(engine))
         with contextlib.suppress(subprocess.TimeoutExpired):
             engine.process.wait(3)
     finally:

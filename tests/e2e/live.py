@@ -22,7 +22,7 @@ from sre.servers.sinks import MailSink, SmsSink
 from sre.settings.paths import StatePaths
 from sre.signals.types import ProcessIdentity
 from sre.wiring.guard_client import ask
-from tests.conftest import log_tail
+from tests.conftest import PATIENCE_SECONDS, log_tail
 
 T = TypeVar("T")
 
@@ -80,11 +80,11 @@ class Live:
             self.command(*arguments), capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
         )
 
-    def up(self, timeout: float = 60.0) -> None:
+    def up(self, timeout: float = PATIENCE_SECONDS) -> None:
         done = self.sre("up", "--detach", timeout=timeout)
         assert done.returncode == 0, f"{done.stderr}\n{log_tail(self.paths.logs)}"
 
-    def until(self, what: str, predicate: Callable[[], T], timeout: float = 30.0) -> T:
+    def until(self, what: str, predicate: Callable[[], T], timeout: float = PATIENCE_SECONDS) -> T:
         """Poll until true; on the deadline show what the guard knew and the logs."""
         deadline = time.monotonic() + timeout
         while True:
@@ -108,7 +108,7 @@ class Live:
         data: dict[str, Any] = self.status()["engines"][engine or self.engines[0]["name"]]
         return data
 
-    def wait_closed(self, timeout: float = 60.0) -> None:
+    def wait_closed(self, timeout: float = PATIENCE_SECONDS) -> None:
         self.until(
             "all closed", lambda: all(e["state"] == "closed" for e in self.status()["engines"].values()), timeout
         )

@@ -33,7 +33,7 @@ NEEDS_A_CARD = {
 
 
 def scraped(live: Live) -> bytes:
-    return requests.get(f"http://127.0.0.1:{live.metrics_port}/metrics", timeout=10).content
+    return requests.get(f"http://127.0.0.1:{live.metrics_port}/metrics", timeout=30).content
 
 
 def samples(text: bytes) -> dict[str, list[Sample]]:

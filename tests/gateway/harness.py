@@ -18,7 +18,7 @@ from sre.adapters.envoy import EnvoyGateway, find_envoy, prepare
 from sre.settings.paths import StatePaths
 from sre.settings.stack import EngineSettings, GatewaySettings, StackSettings
 from sre.stack.gateway import envoy_argv
-from tests.conftest import log_tail, unused_port
+from tests.conftest import PATIENCE_SECONDS, log_tail, unused_port
 from tests.gateway.stub import StubEngine
 
 
@@ -131,7 +131,7 @@ class Bench:
         self.gateway.access_log.rmdir()
         await self.gateway.observe()
 
-    async def finished(self, count: int, timeout: float = 5.0) -> list[Any]:
+    async def finished(self, count: int, timeout: float = PATIENCE_SECONDS) -> list[Any]:
         """Poll the log until ``count`` requests ended; return them in log order."""
         out: list[Any] = []
         for _ in range(int(timeout / 0.05)):
@@ -173,7 +173,7 @@ async def running(
         envoy.stop()
 
 
-async def until(check: Callable[[], Awaitable[bool]], what: str, timeout: float = 5.0) -> None:
+async def until(check: Callable[[], Awaitable[bool]], what: str, timeout: float = PATIENCE_SECONDS) -> None:
     """Poll ``check`` until it is true; fail with ``what`` at the deadline."""
     for _ in range(int(timeout / 0.02)):
         if await check():

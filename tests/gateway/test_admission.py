@@ -29,7 +29,7 @@ def error_code(text: str) -> str:
     return str(error["code"])
 
 
-async def raw(bench: Bench, request: bytes, timeout: float = 5.0) -> str:
+async def raw(bench: Bench, request: bytes, timeout: float = 30.0) -> str:
     """Send bytes as they are; return the answer up to the end of the connection or of a short silence."""
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.envoy.stack.gateway.port)
     answer = b""

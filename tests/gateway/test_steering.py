@@ -55,7 +55,7 @@ async def test_no_running_stream_is_cut_by_anything_the_guard_does(short_dir: Pa
         async def all_open() -> bool:
             return sum(stub.open for stub in bench.engines.values()) == 200
 
-        await until(all_open, "200 open streams", 20)
+        await until(all_open, "200 open streams")
         for desired in (
             refusing(bench),
             refusing(bench, RejectReason.GPU_TEMPERATURE),

@@ -44,7 +44,7 @@ def test_a_guard_whose_whole_folder_was_moved_away_is_known_by_its_marks(
             assert f"guard state {root}/guard.db: not there, though a guard runs for it (pid {guard.pid})" in said
             assert "has not run" not in said
     finally:
-        guard.communicate(timeout=10)
+        guard.communicate(timeout=60)
     assert run(["--state-dir", str(root), "notify", "outbox", "list"]) == 0
     assert "the guard has not run" in capsys.readouterr().err
     assert not root.exists()

@@ -72,13 +72,13 @@ class Alertmanager:
         self._url = f"http://127.0.0.1:{port}"
 
     def ready(self) -> bool:
-        return requests.get(f"{self._url}/-/ready", timeout=2).ok
+        return requests.get(f"{self._url}/-/ready", timeout=30).ok
 
     def post(self, *alerts: dict[str, Any]) -> None:
-        requests.post(f"{self._url}/api/v2/alerts", json=list(alerts), timeout=5).raise_for_status()
+        requests.post(f"{self._url}/api/v2/alerts", json=list(alerts), timeout=30).raise_for_status()
 
     def seen(self) -> list[dict[str, Any]]:
-        alerts: list[dict[str, Any]] = requests.get(f"{self._url}/api/v2/alerts", timeout=5).json()
+        alerts: list[dict[str, Any]] = requests.get(f"{self._url}/api/v2/alerts", timeout=30).json()
         return alerts
 
     def inhibited(self) -> set[str]:
@@ -133,7 +133,7 @@ def alertmanager(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook) -> 
         yield Alertmanager(port)
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 @pytest.fixture(scope="module", autouse=True)

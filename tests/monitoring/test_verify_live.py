@@ -77,7 +77,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -93,7 +93,7 @@ def scraped(prometheus: Running, wait_until: WaitUntil) -> Running:
 
     def all_scraped() -> bool:
         try:
-            answer = requests.get(f"{prometheus.url}/api/v1/targets", timeout=2).json()
+            answer = requests.get(f"{prometheus.url}/api/v1/targets", timeout=30).json()
         except (requests.RequestException, ValueError):
             return False
         targets = answer["data"]["activeTargets"]

@@ -96,7 +96,7 @@ def test_a_worker_whose_answer_nobody_read_ends_with_its_parent() -> None:
         ours.sendall(json.dumps(task).encode() + b"\n")
         ours.recv(1, socket.MSG_PEEK)  # the answer is there, and is not read
     try:
-        assert worker.wait(timeout=10) == -signal.SIGKILL
+        assert worker.wait(timeout=60) == -signal.SIGKILL
     finally:
         worker.kill()
         worker.wait()

@@ -74,7 +74,7 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(tmp_path: Path, wai
             os.kill(child.pid, signal.SIGKILL)
             for line in lines:
                 acknowledged = int(line) if line.endswith("\n") else acknowledged
-        child.wait(timeout=10)
+        child.wait(timeout=60)
         with GuardStore.open(db, clock=ManualClock(), boot_id="b") as store:
             n = int(store.load_state() or 0)
             assert acknowledged <= n <= acknowledged + 1

@@ -23,6 +23,7 @@ from sre.settings.paths import StatePaths
 from sre.signals.types import ProcessIdentity
 from sre.wiring.status import stack_status
 from sre.wiring.up import down
+from tests.conftest import PATIENCE_SECONDS
 
 STUB = Path(__file__).with_name("stub_vllm.py")
 
@@ -90,14 +91,16 @@ class Stack:
         self.processes.append(process)
         return process
 
-    def up_ready(self, *arguments: str, timeout: float = 30.0) -> subprocess.Popen[str]:
+    def up_ready(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> subprocess.Popen[str]:
         """Start ``sre up`` and wait for its ready line."""
         lines = self.output.count("ready: ")
         process = self.up(*arguments)
         self.wait(lambda: self.output.count("ready: ") > lines, timeout, process)
         return process
 
-    def wait(self, predicate: Callable[[], Any], timeout: float = 15.0, up: subprocess.Popen[str] | None = None) -> Any:
+    def wait(
+        self, predicate: Callable[[], Any], timeout: float = PATIENCE_SECONDS, up: subprocess.Popen[str] | None = None
+    ) -> Any:
         """Poll until true; fail with all logs."""
         deadline = time.monotonic() + timeout
         while True:

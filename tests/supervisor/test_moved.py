@@ -57,13 +57,13 @@ async def test_a_supervisor_whose_folder_is_gone_is_told_and_what_it_left_is_end
             await stop(paths)  # the folder is there again, and empty
         assert proc.is_alive(child)
         supervisor.kill()
-        supervisor.communicate(timeout=10)
+        supervisor.communicate(timeout=60)
         assert await stop(paths), "a killed one's children are ended"
         assert not proc.is_alive(child)
         assert not await stop(paths)
     finally:
         supervisor.kill()
-        supervisor.communicate(timeout=10)
+        supervisor.communicate(timeout=60)
         if proc.is_alive(child):
             os.kill(child.pid, signal.SIGKILL)
 

@@ -176,7 +176,7 @@ class Exchange:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self._socket.close()
 

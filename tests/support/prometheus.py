@@ -17,7 +17,7 @@ import pytest
 import requests
 import yaml
 
-from tests.conftest import log_tail, require_binary, unused_port
+from tests.conftest import PATIENCE_SECONDS, log_tail, require_binary, unused_port
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Server:
         self._session.close()
         self._process.terminate()
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -72,7 +72,7 @@ class Server:
         self,
         what: str,
         predicate: Callable[[], T],
-        timeout: float = 20.0,
+        timeout: float = PATIENCE_SECONDS,
         interval: float = 0.1,
         logs: tuple[Path, ...] = (),
     ) -> T:

@@ -130,7 +130,7 @@ class Providers:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
     @property
     def environ(self) -> dict[str, str]:

@@ -153,7 +153,7 @@ def hang_up_server() -> Iterator[int]:
         thread.start()
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 @contextmanager

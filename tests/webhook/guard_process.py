@@ -20,7 +20,7 @@ import yaml
 
 from sre.servers.sinks import MailSink, SmsSink
 from sre.settings.paths import StatePaths
-from tests.conftest import log_tail
+from tests.conftest import PATIENCE_SECONDS, log_tail
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class GuardProcess:
             self.kill()
         self.process = None
 
-    def post(self, document: dict[str, Any], token: str = TOKEN, timeout: float = 10.0) -> requests.Response:
+    def post(self, document: dict[str, Any], token: str = TOKEN, timeout: float = 30.0) -> requests.Response:
         return requests.post(
             self.url, data=json.dumps(document), headers={"Authorization": f"Bearer {token}"}, timeout=timeout
         )
@@ -117,7 +117,7 @@ class GuardProcess:
         finally:
             connection.close()
 
-    def until(self, what: str, predicate: Callable[[], T], timeout: float = 20.0) -> T:
+    def until(self, what: str, predicate: Callable[[], T], timeout: float = PATIENCE_SECONDS) -> T:
         deadline = time.monotonic() + timeout
         while True:
             found = predicate()

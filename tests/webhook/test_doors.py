@@ -198,7 +198,7 @@ def test_whoever_holds_the_state_is_called_what_it_is(tmp_path: Path) -> None:
         other.stdout.readline()  # it is what it was started as
         assert f"another sre webhook serve (pid {other.pid})" in held_by(other.pid, tmp_path)
     finally:
-        other.communicate(timeout=10)
+        other.communicate(timeout=60)
 
 
 # ---- links that acknowledge ------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from sre.monitoring.catalogue_rules import all_groups
 from sre.monitoring.model import Alert, Group
 from sre.monitoring.render import rule_file
 from sre.settings.monitoring import MonitoringSettings
-from tests.conftest import log_tail, unused_port
+from tests.conftest import PATIENCE_SECONDS, log_tail, unused_port
 from tests.support.prometheus import Alertmanager, Prometheus, Target, running_alertmanager, running_prometheus
 from tests.webhook.guard_process import TOKEN, GuardProcess, guard_process
 from tests.webhook.live import Receiver, receiver
@@ -85,7 +85,7 @@ def send(alertmanager: Alertmanager, *labels: dict[str, str], over: bool = False
         {"labels": one_, "annotations": {"summary": f"{one_['alertname']} at {one_['node']}"}, **ends}
         for one_ in labels
     ]
-    requests.post(f"{alertmanager.url}/api/v2/alerts", json=alerts, timeout=5).raise_for_status()
+    requests.post(f"{alertmanager.url}/api/v2/alerts", json=alerts, timeout=30).raise_for_status()
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +142,10 @@ def test_silence_is_noticed_and_its_end_too(
         "createdBy": "test",
         "comment": "test",
     }
-    made = requests.post(f"{alertmanager.url}/api/v2/silences", json=silence, timeout=5).json()["silenceID"]
-    guard.until("the page", lambda: len(silent(guard)) > before, 20)
-    requests.delete(f"{alertmanager.url}/api/v2/silence/{made}", timeout=5).raise_for_status()
-    guard.until("its end", lambda: len(heard(guard)) > ended, 20)
+    made = requests.post(f"{alertmanager.url}/api/v2/silences", json=silence, timeout=30).json()["silenceID"]
+    guard.until("the page", lambda: len(silent(guard)) > before)
+    requests.delete(f"{alertmanager.url}/api/v2/silence/{made}", timeout=30).raise_for_status()
+    guard.until("its end", lambda: len(heard(guard)) > ended)
 
 
 def silent(guard: GuardProcess) -> list[str]:
@@ -185,7 +185,7 @@ def test_a_storm_while_the_guard_is_killed_loses_nothing_and_tells_nothing_twice
         guard.kill()
         guard.start()
     count = "SELECT count(*) FROM alert_episode WHERE name = 'Storm' AND firing_wall IS NOT NULL"
-    guard.until("all are stored", lambda: guard.rows(count)[0][0] == STORM, 30)
+    guard.until("all are stored", lambda: guard.rows(count)[0][0] == STORM)
     opened = guard.rows("SELECT count(*), count(DISTINCT join_key) FROM alert_incident WHERE name = 'Storm'")
     assert opened == [(STORM, STORM)]
     told = (
@@ -215,7 +215,7 @@ def test_a_second_webhook_on_the_same_state_is_refused(guard: GuardProcess) -> N
 
 def test_the_metrics_say_what_came(guard: GuardProcess) -> None:
     assert guard.post(document(one()), token="wrong").status_code == 401
-    text = requests.get(f"http://127.0.0.1:{guard.metrics_port}/metrics", timeout=5).text
+    text = requests.get(f"http://127.0.0.1:{guard.metrics_port}/metrics", timeout=30).text
     assert 'sre_webhook_requests_total{outcome="unauthorized"} 1.0' in text
     assert "sre_webhook_up 1.0" in text
     assert "sre_webhook_commit_seconds_bucket" in text
@@ -297,7 +297,7 @@ def told_of(webhook: Receiver, alertname: str) -> set[str]:
     return {row.message.incident_id for row in webhook.store.outbox() if row.message.reason == alertname}
 
 
-async def until(predicate: Any, timeout: float = 20.0) -> None:
+async def until(predicate: Any, timeout: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + timeout
     while not predicate():
         assert time.monotonic() < deadline, "not in time"

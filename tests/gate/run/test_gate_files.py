@@ -51,7 +51,7 @@ def test_more_than_a_pipe_holds_is_written_as_its_reader_takes_it(tmp_path: Path
     thread = threading.Thread(target=take)
     thread.start()
     write(pipe, text)
-    thread.join(10)
+    thread.join(60)
     assert taken == [text.encode()]
 
 

@@ -128,7 +128,7 @@ def test_two_at_once_lose_no_run(tmp_path: Path) -> None:
             assert existing is not None
             return add(existing, fresh)
 
-        together.wait(10)
+        together.wait(60)
         BaselineFolder(tmp_path).update("default", change)
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]

@@ -152,7 +152,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGrafana]:
     finally:
         asyncio.run_coroutine_threadsafe(one.stop(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

@@ -48,7 +48,7 @@ def story(vllm_python: str, tiny_model: Path) -> Iterator[Story]:
         told = Story(world)
         world.live.start_load(clients=2, max_tokens=64)
         answered = "vllm:e2e_request_latency_seconds_count > 2"
-        world.prometheus.until("requests answered", lambda: world.prometheus.query(answered), 30)
+        world.prometheus.until("requests answered", lambda: world.prometheus.query(answered))
         # Rates over minutes have their series during the hang as well: stock is taken while the alert is pending.
         told.hang = hang(
             world, "vllm-0", hold="8s", group_wait=GROUP_WAIT_SECONDS, timeout=60, meanwhile=told.look,

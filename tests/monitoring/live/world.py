@@ -141,7 +141,7 @@ def node_exporter(folder: Path) -> Iterator[Target | None]:
         yield Target(address)
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 def unhealthy(rules: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
