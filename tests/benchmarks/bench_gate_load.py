@@ -6,17 +6,28 @@ Aims on two cores: 2,000 requests/s sent with a 99th percentile of lateness belo
 wrong by at most 5 ms, 0.4 CPU-seconds per 1,000 requests of 16 events, and three times the rate that vllm bench serve
 holds in the same run. What is compared takes turns, so that a busy machine slows both: where other work shares the
 cores, trust the ratios before the figures. Lines have the load average; medians have their range beside them.
+
+Against vllm bench serve the stub is one in C (load_stub.c), where there is a compiler: the one in Python takes as much
+of the two cores as our client, and one core of it ends at 3,000 to 4,000 requests/s. The kernel's part of a loopback
+remains, so beside the rates stands what depends on no stub: the CPU time of both clients for the same requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -34,17 +45,33 @@ PROMPT_TOKENS = 64
 FIRST_TOKEN_SECONDS, TOKEN_SECONDS = 0.05, 0.005
 BESIDE_RPS = 500
 LIMIT_SECONDS = 0.02
-LADDER_RPS = (100, 250, 500, 1000, 1500, 2000, 3000, 4000, 5000, 6000)
+FIRST_RPS, STEP, CLOSE = 500.0, 1.5, 1.1
+"""Of the search: first rate, factor until one is not held, and how far apart held and missed may be at its end."""
+LEAST_RPS = 50.0
+SEARCH_SECONDS = 1200.0
 TRIES = 3
+CPU_ROUNDS, CPU_SECONDS = 3, 8.0
 VLLM_SECONDS = 120
 VLLM_BENCH_SERVE = """
-import argparse
-from vllm.benchmarks.serve import add_cli_args, main
+import argparse, time
+from vllm.benchmarks import serve
+spent, requests, figures = [], serve.get_request, serve.calculate_metrics
+def get_request(*given, **named):
+    spent.append(time.process_time())
+    return requests(*given, **named)
+def calculate_metrics(*given, **named):
+    print("client CPU seconds", time.process_time() - spent[0])
+    return figures(*given, **named)
+serve.get_request, serve.calculate_metrics = get_request, calculate_metrics
 parser = argparse.ArgumentParser()
-add_cli_args(parser)
-main(parser.parse_args())
+serve.add_cli_args(parser)
+serve.main(parser.parse_args())
 """
-"""What the vllm command runs; that itself does not start from a folder without package metadata."""
+"""
+What the vllm command runs; that itself does not start from a folder without package metadata. CPU time is counted from
+the first request to the last answer: its start of 9 s, and what it makes of the answers, are not its load.
+"""
+STUB_SOURCE = Path(__file__).with_name("load_stub.c")
 
 
 def load_average() -> str:
@@ -154,67 +181,161 @@ async def test_cost_beside_a_bare_aiohttp_loop() -> None:
         )
 
 
-async def our_lag(rate: float) -> float:
-    """99th percentile of lateness, seconds; failures make it infinite."""
-    async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
-        load = HttpLoad(url, model="stub", clock=SystemClock(), request_timeout_seconds=30)
-        async with load:
-            await load.run(stage(rate / 4), watch=lambda _: None, drain_seconds=30)
-            result = await load.run(stage(rate), watch=lambda _: None, drain_seconds=30)
-    if any(one.failed or one.sent_at is None for one in result.records):
-        return float("inf")
-    return rank([one.lag_seconds or 0.0 for one in result.records], 0.99)
+def compiled(folder: Path) -> str | None:
+    """The stub in C, compiled into ``folder``; None without a compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    program = folder / "load_stub"
+    subprocess.run([compiler, "-O2", "-o", str(program), str(STUB_SOURCE)], check=True)
+    return str(program)
 
 
-def vllm_lag(python: str, model: Path, url: str, rate: float, folder: Path) -> float:
-    """The same of vllm bench serve: start times against its own constant schedule, the best request as moment 0."""
-    name = f"{rate:g}.json"
-    argv = [
-        python, "-c", VLLM_BENCH_SERVE, "--backend", "openai", "--base-url", url,
-        "--endpoint", "/v1/completions", "--model", str(model), "--dataset-name", "random",
-        "--random-input-len", str(PROMPT_TOKENS), "--random-output-len", str(TOKENS),
-        "--num-prompts", str(int(rate * SECONDS)), "--request-rate", f"{rate:g}", "--burstiness", "inf",
-        "--seed", "1", "--ignore-eos", "--disable-tqdm", "--save-result", "--save-detailed",
-        "--result-dir", str(folder), "--result-filename", name,
-    ]  # fmt: skip
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=VLLM_SECONDS, check=False)
-    if done.returncode:
-        pytest.fail(f"vllm bench serve: {done.stderr[-1500:]}", pytrace=False)
-    found = json.loads((folder / name).read_text())
-    starts = found["start_times"]
-    late = [start - number / rate for number, start in enumerate(starts)]
-    first = min(late)
-    return rank([value - first for value in late], 0.99)
+@asynccontextmanager
+async def stub(program: str | None) -> AsyncIterator[str]:
+    """The base URL of a stub that ends with the block: ``program``, or the one in Python."""
+    if program is None:
+        async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
+            yield url
+        return
+    argv = [program, repr(1000 * FIRST_TOKEN_SECONDS), repr(1000 * TOKEN_SECONDS), str(TOKENS)]
+    process = await asyncio.create_subprocess_exec(*argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How late a client was (P99, seconds; infinite if a request failed), and its CPU seconds per 1,000 requests."""
+
+    lag_seconds: float
+    cpu_per_1000: float
+
+
+async def our_client(url: str, rate: float, seconds: float = SECONDS) -> Sent:
+    plan = replace(stage(rate), duration_seconds=seconds)
+    load = HttpLoad(url, model="stub", clock=SystemClock(), request_timeout_seconds=30)
+    async with load:
+        await load.run(stage(rate / 4), watch=lambda _: None, drain_seconds=30)
+        result = await load.run(plan, watch=lambda _: None, drain_seconds=30)
+    failed = any(one.failed or one.sent_at is None for one in result.records)
+    lag = math.inf if failed else rank([one.lag_seconds or 0.0 for one in result.records], 0.99)
+    return Sent(lag, 1000 * result.client.cpu_seconds / len(result.records))
+
+
+@dataclass(frozen=True)
+class VllmBench:
+    """``vllm bench serve``."""
+
+    python: str
+    model: Path
+    folder: Path
+
+    def client(self, url: str, rate: float, seconds: float = SECONDS) -> Sent:
+        """Start times against its own constant schedule, the best request as moment 0."""
+        argv = [
+            self.python, "-c", VLLM_BENCH_SERVE, "--backend", "openai", "--base-url", url,
+            "--endpoint", "/v1/completions", "--model", str(self.model), "--dataset-name", "random",
+            "--random-input-len", str(PROMPT_TOKENS), "--random-output-len", str(TOKENS),
+            "--num-prompts", str(int(rate * seconds)), "--request-rate", f"{rate:g}", "--burstiness", "inf",
+            "--seed", "1", "--ignore-eos", "--disable-tqdm", "--save-result", "--save-detailed",
+            "--result-dir", str(self.folder), "--result-filename", "result.json",
+        ]  # fmt: skip
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=VLLM_SECONDS, check=False)
+        spent = re.search(r"^client CPU seconds (\S+)$", done.stdout, re.MULTILINE)
+        if done.returncode or spent is None:
+            pytest.fail(f"vllm bench serve: {done.stderr[-1500:]}", pytrace=False)
+        starts = json.loads((self.folder / "result.json").read_text())["start_times"]
+        late = [start - number / rate for number, start in enumerate(starts)]
+        first = min(late)
+        return Sent(rank([value - first for value in late], 0.99), 1000 * float(spent[1]) / len(starts))
+
+
+@dataclass
+class Search:
+    """For the highest rate that is held: by steps until one is not, then between the two."""
+
+    held: float = 0.0
+    missed: float = math.inf
+
+    @property
+    def rate(self) -> float | None:
+        """To be tried next; None: found."""
+        if math.isinf(self.missed):
+            return self.held * STEP or FIRST_RPS
+        if not self.held:
+            return self.missed / STEP if self.missed / STEP > LEAST_RPS else None
+        return math.sqrt(self.held * self.missed) if self.missed > self.held * CLOSE else None
+
+    def note(self, rate: float, held: bool) -> None:
+        if held:
+            self.held = rate
+        else:
+            self.missed = rate
 
 
 @pytest.mark.benchmark
 @pytest.mark.timeout(1800)
-async def test_rate_held_against_vllm_bench_serve(vllm_python: str, tiny_model: Path) -> None:  # noqa: F811
+async def test_rate_held_against_vllm_bench_serve(
+    vllm_python: str,
+    tiny_model: Path,  # noqa: F811
+) -> None:
     """The highest rate at which each sends 99 % of requests within 20 ms of their moment."""
     print(f"\nhighest rate with lag P99 < {1000 * LIMIT_SECONDS:g} ms; {load_average()}")
-    held = {"sre gate": 0.0, "vllm bench serve": 0.0}
-    going = set(held)
+    found = {"sre gate": Search(), "vllm bench serve": Search()}
+    ends = time.monotonic() + SEARCH_SECONDS
     with tempfile.TemporaryDirectory(prefix="sre-") as name:
-        for rate in LADDER_RPS:
-            for client in sorted(going):
+        program = compiled(Path(name))
+        theirs = VllmBench(vllm_python, tiny_model, Path(name))
+        while any(one.rate is not None for one in found.values()) and time.monotonic() < ends:
+            for client, search in found.items():
+                if (rate := search.rate) is None:
+                    continue
                 # The best of three: what else runs here may have come in between.
-                lags = []
-                for _ in range(TRIES):
-                    if client == "sre gate":
-                        lags.append(await our_lag(rate))
-                    else:
-                        async with running_stub(FIRST_TOKEN_SECONDS, TOKEN_SECONDS) as url:
-                            lags.append(
-                                await asyncio.to_thread(vllm_lag, vllm_python, tiny_model, url, rate, Path(name))
-                            )
-                    if lags[-1] < LIMIT_SECONDS:
-                        break
-                print(f"  {rate:5} requests/s  {client:17} lag P99 {1000 * min(lags):8.1f} ms   {load_average()}")
-                if min(lags) < LIMIT_SECONDS:
-                    held[client] = rate
-                else:
-                    going.discard(client)
-            if not going:
-                break
-    ratio = held["sre gate"] / held["vllm bench serve"] if held["vllm bench serve"] else float("inf")
-    print(f"  held: {held}; ratio {ratio:.1f} (aim 3)")
+                lags: list[float] = []
+                while len(lags) < TRIES and min(lags, default=math.inf) >= LIMIT_SECONDS:
+                    async with stub(program) as url:
+                        if client == "sre gate":
+                            sent = await our_client(url, rate)
+                        else:
+                            sent = await asyncio.to_thread(theirs.client, url, rate)
+                    lags.append(sent.lag_seconds)
+                search.note(rate, min(lags) < LIMIT_SECONDS)
+                print(f"  {rate:5.0f} requests/s  {client:17} lag P99 {1000 * min(lags):8.1f} ms   {load_average()}")
+    for client, search in found.items():
+        print(f"  {client} holds {search.held:.0f} requests/s, and no longer {search.missed:.0f}")
+    ours, other = found.values()
+    if other.held:
+        least, most = ours.held / min(other.missed, other.held * STEP), min(ours.missed, ours.held * STEP) / other.held
+        written = "C" if program else "Python"
+        print(
+            f"  ratio {ours.held / other.held:.1f} (between {least:.1f} and {most:.1f}; aim 3); stub in {written}, "
+            f"{os.cpu_count()} cores"
+        )
+
+
+@pytest.mark.benchmark
+@pytest.mark.timeout(600)
+async def test_cost_against_vllm_bench_serve(vllm_python: str, tiny_model: Path) -> None:  # noqa: F811
+    """CPU time of both for the same requests, in turns: neither a stub is in it, nor how two cores are shared."""
+    mine: list[float] = []
+    other: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="sre-") as name:
+        program = compiled(Path(name))
+        theirs = VllmBench(vllm_python, tiny_model, Path(name))
+        for _ in range(CPU_ROUNDS):
+            async with stub(program) as url:
+                mine.append((await our_client(url, BESIDE_RPS, CPU_SECONDS)).cpu_per_1000)
+            async with stub(program) as url:
+                other.append((await asyncio.to_thread(theirs.client, url, BESIDE_RPS, CPU_SECONDS)).cpu_per_1000)
+    ratios = sorted(one / two for one, two in zip(other, mine, strict=True))
+    print(
+        f"\nCPU-seconds per 1,000 requests at {BESIDE_RPS} requests/s: sre gate {statistics.median(mine):.2f}, "
+        f"vllm bench serve {statistics.median(other):.2f}; {statistics.median(ratios):.1f} times as much "
+        f"({ratios[0]:.1f}-{ratios[-1]:.1f})  [{load_average()}]"
+    )
