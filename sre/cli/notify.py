@@ -388,7 +388,7 @@ def _tried(result: dict[str, Any]) -> str:
         "failed": "passes perhaps: the guard repeats it",
         "refused_now": "passes perhaps: the guard tells the fallback at once, and repeats it until it is too old",
         "rejected": "for good: repeating does not help",
-        "unknown": "unknown whether it arrived: the guard repeats it",
+        "unknown": "unknown whether it arrived: the guard repeats it a few times, a page ever more seldom after that",
         "impossible": "never sent: the guard tells the fallback at once, and repeats it until it is too old",
     }[result["verdict"]]
     return "\n".join(
