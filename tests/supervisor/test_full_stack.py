@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-KILL_AFTER_SECONDS = (0.2, 0.5, 0.8, 1.1, 1.5)
-"""From the start of the supervisor's work to its end: in all stages of a start."""
+KILL_AT = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+"""Parts of the time that a start takes here and now, from the lock to the last engine's process."""
 
 
 def states(stack: Stack) -> dict[str, str]:
@@ -66,20 +67,31 @@ def test_guard_that_does_not_answer_is_not_taken_for_a_good_sign(stack: Stack) -
 
 def test_supervisor_killed_at_any_moment_of_a_start_orphans_nothing(stack: Stack) -> None:
     stack.configure([stack.stub("stub-0"), stack.stub("stub-1")])
-    seen: set[ProcessIdentity] = set()
-    moments = list(KILL_AFTER_SECONDS)
-    random.Random(7).shuffle(moments)
     lock = stack.state / "run" / "supervisor.lock"
-    for seconds in moments:
+
+    def started() -> subprocess.Popen[str]:
         up = stack.up()
-        holder = f"{up.pid}\n"
-        stack.wait(lambda text=holder: lock.exists() and lock.read_text() == text, up=up)  # type: ignore[misc]
-        time.sleep(seconds)  # the moment is what is tested
+        stack.wait(lambda: lock.exists() and lock.read_text() == f"{up.pid}\n", up=up)
+        return up
+
+    def killed(up: subprocess.Popen[str]) -> set[ProcessIdentity]:
         up.kill()
         up.wait()
-        seen |= _engines(stack)
+        return _engines(stack)
+
+    whole = started()
+    began = time.monotonic()
+    stack.wait(lambda: len(_engines(stack)) == 2, up=whole)
+    span = time.monotonic() - began
+    seen = killed(whole)
+    stack.run("down", "--now")
+    moments = list(KILL_AT)
+    random.Random(7).shuffle(moments)
+    for part in moments:
+        up = started()
+        time.sleep(part * span)  # the moment is what is tested
+        seen |= killed(up)
     stack.up_ready()
-    assert len(seen) >= 2, "no supervisor came as far as to start anything"
     alive = {identity for identity in seen | _engines(stack) if not stack.gone(identity)}
     assert alive == {stack.identity("stub-0"), stack.identity("stub-1")}, "one server per engine, none beside them"
 
