@@ -169,7 +169,7 @@ async def test_mail_by_tls_and_every_way_it_goes_wrong(
                 other(mismatch.url()),
                 trusting(plain.url("starttls")),
                 trusting(plain.url("ssl")),
-                trusting(implicit.url("starttls"), timeout=2),
+                trusting(implicit.url("starttls"), timeout=10),
             )
         assert (len(starttls.mails()), len(implicit.mails())) == (1, 1)
         assert mismatch.mails() == plain.mails() == ()
@@ -228,10 +228,10 @@ async def test_a_missing_secret_is_a_failure_that_may_pass() -> None:
 async def test_a_silent_server_is_left_before_the_deadline_unsent() -> None:
     with silent_server() as port:
         began = time.monotonic()
-        result = await send(f"mailto://127.0.0.1:{port}?from=a@localhost&to=b@localhost&mode=insecure", timeout=3)
+        result = await send(f"mailto://127.0.0.1:{port}?from=a@localhost&to=b@localhost&mode=insecure", timeout=8)
         took = time.monotonic() - began
     assert (result.verdict, result.cause) == (Verdict.FAILED, Cause.UNREACHABLE)
-    assert took < 3 + 2
+    assert took < GENEROUS
     assert workers() == []
 
 
@@ -243,7 +243,7 @@ async def test_a_server_silent_after_the_mail_may_have_it() -> None:
 
     with Swallowing() as sink:
         async with Quick() as quick:
-            result = await quick(sink.url(), timeout=2)
+            result = await quick(sink.url(), timeout=8)
     assert (result.verdict, result.cause) == (Verdict.UNKNOWN, Cause.OUTCOME_UNKNOWN)
 
 
