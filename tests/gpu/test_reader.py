@@ -162,10 +162,10 @@ async def test_a_read_past_its_patience_shows_the_values_before_with_their_old_d
     readers.append(reader := make(ChildOptions("nvml"), environ=standin.environ, deadline_seconds=30.0))
     good = await reader.read()
     standin.set({"nvmlDeviceGetTemperature.hang": 1})
-    reader._patience_seconds = 0.3
+    reader._patience_seconds = 1.5
     started = time.monotonic()
     assert [await reader.read() for _ in range(5)] == [good] * 5
-    assert time.monotonic() - started < 1.2, "the patience counts once per read of the child, not per call"
+    assert time.monotonic() - started < 6, "the patience counts once per read of the child, not per call"
 
 
 @pytest.mark.integration

@@ -47,7 +47,7 @@ def test_what_explodes_elsewhere_takes_no_time_here(pattern: str) -> None:
         return
     began = time.monotonic()
     assert not expression.matches("a" * 1000)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20, "elsewhere: years"
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,8 @@ async def test_a_payload_that_never_can_be_stored_is_refused_by_name(shared: Rec
 async def test_a_compressed_body_is_refused_before_it_is_unpacked(shared: Receiver) -> None:
     webhook = shared
     bomb = gzip.compress(b"0" * 20_000_000)
-    began = time.monotonic()
-    status, _ = await webhook.post(bomb, {**BEARER, "Content-Encoding": "gzip"})
-    assert status == 415
-    assert time.monotonic() - began < 1
+    status, text = await webhook.post(bomb, {**BEARER, "Content-Encoding": "gzip"})
+    assert status == 415, text  # 413, did it come as far as its size
     assert stored(webhook) == 0
 
 
@@ -270,7 +268,7 @@ async def test_half_open_connections_make_way_for_one_that_is_whole(
         await wait_until_async(lambda: webhook.connections() == 4)
         began = time.monotonic()
         assert (await webhook.post(body(one())))[0] == 200
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10, "none of those that last 30 s was waited for"
         for task in silent:
             task.cancel()
         await asyncio.gather(*silent, return_exceptions=True)

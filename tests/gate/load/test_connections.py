@@ -193,7 +193,7 @@ async def test_a_request_on_a_connection_that_was_stale_is_sent_again_once(
     async def once_only(exchange: Exchange) -> None:
         port = exchange.served.client_port
         if port in first or (fresh_too and first):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(1.0)
             exchange.cut()
         first.add(port)
         await good(exchange)
@@ -209,7 +209,7 @@ async def test_a_request_on_a_connection_that_was_stale_is_sent_again_once(
     assert (after.cause, after.sent_again) == (cause, stale_seconds > 0)
     assert asked == [0, 1, 1][: 2 + after.sent_again]
     assert after.lag_seconds is not None
-    assert after.lag_seconds < 0.02, "the server's closing is no lateness of the client"
+    assert after.lag_seconds < 0.5, "the server's closing is no lateness of the client"
     assert after.connect_seconds == 0
     if cause is Cause.OK:
         assert after.ttft_seconds > 0.02
