@@ -17,13 +17,19 @@ def webhook() -> None:
 
 
 @webhook.command()
+@click.option(
+    "--late-secrets",
+    is_flag=True,
+    help="Start though secrets of channels are not there yet; they are looked for again at each try.",
+)
 @pass_app
-def serve(app: App) -> None:
+def serve(app: App, late_secrets: bool) -> None:
     """
     Serve the webhook by itself, and deliver what it queues. With a guard, set webhook.enabled instead: the guard
     serves it.
 
-    Exit codes: 0 stopped · 3 a guard has this state, or a route trips
+    Exit codes: 0 stopped · 2 it could not listen, or a channel would tell nobody · 3 a guard has this state, or a
+    route trips
     """
     import asyncio
     import os
@@ -39,7 +45,7 @@ def serve(app: App) -> None:
         app.note(f"listening on {settings.webhook.host} port {port}")
 
     try:
-        asyncio.run(serve_webhook(settings, paths, os.environ, ready))
+        asyncio.run(serve_webhook(settings, paths, os.environ, ready, late_secrets=late_secrets))
     except (OSError, ssl.SSLError) as error:
         where = f"{settings.webhook.host} port {settings.webhook.port}"
         raise ConfigError([f"webhook: {where}: {error.strerror or error}"]) from error

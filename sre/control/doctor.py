@@ -199,7 +199,9 @@ def _notify(facts: NotifyFacts) -> Iterator[Finding]:
     if facts.apprise is None:
         bad = Level.PROBLEM if facts.channels else Level.WARNING
         yield Finding("notify", bad, "Apprise cannot be found: nothing can be sent", "pip install 'apprise>=2.3,<3'")
-    if facts.channels and not facts.problems and facts.apprise is not None:
+    for where in facts.unchecked:
+        yield Finding("notify", Level.NOT_SEEN, f"{where}: could not be checked in time", "see: sre notify check")
+    if facts.channels and not facts.problems and not facts.unchecked and facts.apprise is not None:
         yield Finding(
             "notify", Level.OK, f"channels: {', '.join(facts.channels)} (Apprise {facts.apprise}; try: sre notify test)"
         )

@@ -100,12 +100,14 @@ class SystemFacts:
 
 @dataclass(frozen=True, slots=True)
 class NotifyFacts:
-    """Who would be told. ``problems`` are secrets that cannot be resolved."""
+    """Who would be told. ``problems`` are secrets that cannot be resolved, and URLs that take no message anywhere."""
 
     channels: tuple[str, ...]
     problems: tuple[str, ...]
     apprise: str | None
     """Its version; None where it cannot be imported."""
+    unchecked: tuple[str, ...] = ()
+    """Channels' settings that could not be looked at in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import EngineSettings
 from sre.signals.types import NEVER, GpuSeen, ProcessState, Seen
+from sre.wiring.channel_checks import ChannelProblems, channel_problems
 from sre.wiring.preflight import paging_problems, port_problem
 from sre.wiring.stack import make_host, our_pids
 from sre.wiring.status import stack_status
@@ -75,7 +76,7 @@ async def look(
         envoy = looks.create_task(seen("envoy", _envoy(root, inner_seconds)))
         ports = looks.create_task(seen("ports", _in_thread(lambda: _ports(root, paths, environ))))
         gpu = looks.create_task(seen("GPUs", _gpu(root, paths, environ, inner_seconds)))
-        notify = looks.create_task(seen("notification", _in_thread(lambda: _notify(root, environ))))
+        notify = looks.create_task(seen("notification", _in_thread(lambda: _notify(root, environ, inner_seconds))))
         stack = looks.create_task(seen("the running stack", _stack(paths, environ)))
         chaos = looks.create_task(seen("chaos runs", _in_thread(lambda: _chaos(paths))))
         engines = [
@@ -275,11 +276,15 @@ async def _gpu(
     return GpuFacts(reader.source, reader.problem, tuple(reads))
 
 
-def _notify(root: Root, environ: Mapping[str, str]) -> NotifyFacts:
+def _notify(root: Root, environ: Mapping[str, str], seconds: float) -> NotifyFacts:
+    apprise = machine.installed_version("apprise")
+    # Without Apprise each channel would repeat what is said of it once.
+    found = ChannelProblems() if apprise is None else channel_problems(root, environ, seconds=seconds)
     return NotifyFacts(
         channels=tuple(f"{channel.name} ({channel.kind})" for channel in root.notify.channels),
-        problems=tuple(paging_problems(root, environ)),
-        apprise=machine.installed_version("apprise"),
+        problems=tuple(paging_problems(root, environ, found)),
+        apprise=apprise,
+        unchecked=found.unchecked,
     )
 
 

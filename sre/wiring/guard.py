@@ -52,6 +52,7 @@ from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
 from sre.stack.commands import reachable_host
+from sre.wiring.channel_checks import log_channels
 from sre.wiring.chaos_watch import ChaosWatch
 from sre.wiring.guard_host import HostWatch
 from sre.wiring.guard_store import OutboxWatch, StoreView, until_opens
@@ -150,7 +151,11 @@ class Numbers:
             rows[own.OUTBOX_MESSAGES] = [
                 ((channel, state), float(count))
                 for channel, waits in found.items()
-                for state, count in (("pending", waits.pending), ("dead", waits.dead))
+                for state, count in (
+                    ("pending", waits.pending),
+                    ("dead", waits.dead - waits.perhaps_told),
+                    ("perhaps_told", waits.perhaps_told),
+                )
             ]
             rows[own.OUTBOX_OLDEST_SECONDS] = [((c,), waits.oldest_seconds or 0.0) for c, waits in found.items()]
         waiting = self.outbox.unacknowledged() if self.outbox is not None else None
@@ -294,6 +299,8 @@ async def _build(
     sender = AppriseSender(environ)
     if root.notify.channels:
         await stack.enter_async_context(sender)
+        looking = asyncio.create_task(log_channels(root, environ, sender))
+        stack.callback(looking.cancel)
     numbers = Numbers()
     metrics = Metrics(numbers, host_watch(clock), tick_seconds=root.guard.tick_seconds)
     delivery = Delivery(

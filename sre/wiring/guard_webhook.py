@@ -50,12 +50,17 @@ from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.webhook import WebhookSettings
+from sre.wiring.channel_checks import checked_channels
 from sre.wiring.known_secrets import Redaction
 
 log = logging.getLogger("sre.webhook")
 
 AGAIN_SECONDS = 5.0
 """A port that is taken, a secret that is not there yet: looked for again after this."""
+LATE_CHANNELS = (
+    "without these nobody would be told: put them right; where secrets are mounted after the start, sre webhook serve"
+    " --late-secrets goes on without them, and they are looked for again at each try"
+)
 LOOK_SECONDS = 30.0
 """So often it is looked whether certificate and credentials were renewed."""
 
@@ -276,22 +281,38 @@ def message_links(root: Root, environ: Mapping[str, str]) -> Links:
 
 
 async def serve_webhook(
-    root: Root, paths: StatePaths, environ: Mapping[str, str], ready: Callable[[int], None]
+    root: Root,
+    paths: StatePaths,
+    environ: Mapping[str, str],
+    ready: Callable[[int], None],
+    *,
+    late_secrets: bool = False,
 ) -> None:
     """
     Serve the webhook by itself, and deliver what it queues, until SIGTERM or SIGINT.
 
+    Args:
+        late_secrets: Channels' secrets may come after the start.
+
     Raises:
         Refused: A guard has this state; or a route trips, which needs one.
-        ConfigError, OSError: It cannot listen.
+        ConfigError, OSError: It cannot listen, or a channel cannot be used.
         StateError: The state cannot be had.
     """
     tripping = [route.name for route in root.webhook.routes if any(a.do == "trip" for a in route.actions)]
     if tripping:
         raise Refused(f"webhook: route {tripping[0]} trips, which needs a guard; set webhook.enabled and run the guard")
     # What would keep it from listening is said before anything is made.
-    if problems := webhook_problems(root.webhook, environ):
+    problems = webhook_problems(root.webhook, environ)
+    channels = await checked_channels(root, environ)
+    if channels.missing and not late_secrets:
+        problems += [*channels.missing, LATE_CHANNELS]
+    if problems := [*channels.unusable, *problems]:
         raise ConfigError(problems)
+    for sentence in channels.missing:
+        log.warning("pages nobody by this yet: %s", sentence)
+    for where in channels.unchecked:
+        log.warning("%s: could not be checked in time; see sre notify check", where)
     paths.create()
     lock = StackLock(paths.run / "guard.lock")
     if not lock.acquire():

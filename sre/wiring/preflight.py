@@ -14,6 +14,7 @@ from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
+from sre.wiring.channel_checks import ChannelProblems, channel_problems, missing_channel_secrets
 from sre.wiring.guard_webhook import webhook_problems
 
 LATE_SECRETS = (
@@ -54,22 +55,22 @@ def preflight(
         problems += port_problem(root.guard.metrics_host, root.guard.metrics_port, "guard.metrics_port", ours)
         if root.webhook.enabled:
             problems += port_problem(root.webhook.host, root.webhook.port, "webhook.port", ours)
-        paging = () if late_secrets else paging_problems(root, environ)
-        problems += [*paging, LATE_SECRETS] if paging else []
+        # A URL that is there and wrong does not become right by waiting.
+        problems += channel_problems(root, environ).unusable
+        late = () if late_secrets else missing_secrets(root, environ)
+        problems += [*late, LATE_SECRETS] if late else []
     return problems
 
 
-def paging_problems(root: Root, environ: Mapping[str, str]) -> list[str]:
+def paging_problems(root: Root, environ: Mapping[str, str], channels: ChannelProblems) -> list[str]:
     """What would keep the guard from reaching a person, or the webhook from listening, ports aside."""
-    problems: list[str] = []
-    for index, channel in enumerate(root.notify.channels):
-        try:
-            resolve_secret(channel.url, f"notify.channels[{index}].url", environ)
-        except ConfigError as error:
-            problems += error.problems
-    if root.webhook.enabled:
-        problems += webhook_problems(root.webhook, environ)
-    return problems
+    return [*channels.unusable, *missing_secrets(root, environ)]
+
+
+def missing_secrets(root: Root, environ: Mapping[str, str]) -> list[str]:
+    """What is not there yet of what pages and listens, and may be mounted later."""
+    webhook = webhook_problems(root.webhook, environ) if root.webhook.enabled else []
+    return [*missing_channel_secrets(root, environ), *webhook]
 
 
 def port_problem(host: str, port: int, where: str, ours: frozenset[int]) -> list[str]:

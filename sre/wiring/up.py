@@ -27,7 +27,7 @@ from sre.stack.commands import with_ports
 from sre.stack.ledger import Ledger
 from sre.stack.status import StackReport
 from sre.wiring.invocation import Invocation, Ready, gateway_url, metrics_url
-from sre.wiring.preflight import lost_ports, paging_problems, preflight
+from sre.wiring.preflight import lost_ports, missing_secrets, preflight
 from sre.wiring.seen import moved_under, supervisor_seen
 from sre.wiring.stack import (
     make_host,
@@ -154,7 +154,7 @@ async def up(root: Root, paths: StatePaths, call: Invocation, say: Say, on_ready
         raise
     with stack_lock(paths):
         check(root, paths, call)
-        for sentence in paging_problems(root, os.environ) if call.with_guard else ():
+        for sentence in missing_secrets(root, os.environ) if call.with_guard else ():
             say("guard", f"pages nobody by this yet: {sentence}")  # only --late-secrets comes so far
         host = make_host(paths, os.environ, Path.cwd())
         ours = our_pids(host, _load_ledger(paths))

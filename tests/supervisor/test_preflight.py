@@ -16,7 +16,9 @@ def said(
     root: Root, *, ours: frozenset[int] = frozenset(), with_guard: bool = True, late_secrets: bool = False
 ) -> list[str]:
     """What concerns the guard's paging; whether Envoy is here is another matter."""
-    problems = preflight(root, ours, {"TOKEN": "t"}, with_guard=with_guard, late_secrets=late_secrets)
+    problems = preflight(
+        root, ours, {"TOKEN": "t", "BAD": "nosuch://x"}, with_guard=with_guard, late_secrets=late_secrets
+    )
     return [problem for problem in problems if problem.startswith(("webhook", "notify", "without"))]
 
 
@@ -51,3 +53,10 @@ def test_secrets_that_are_not_there_are_refused_each_by_its_setting(tmp_path: Pa
     assert said(root, with_guard=False) == []
     secret.write_text("json://127.0.0.1:9/x")
     assert [problem for problem in said(root) if problem.startswith("notify")] == []
+
+
+def test_a_channel_that_takes_no_message_anywhere_is_refused_however_late_secrets_may_be() -> None:
+    root = Root(notify=NotifySettings(channels=(ChannelSettings(name="chat", kind="chat", url="env:BAD"),)))
+    refused = ["notify.channels[0].url: there is no service nosuch://; see Apprise's list of services"]
+    assert said(root) == said(root, late_secrets=True) == refused
+    assert said(root, with_guard=False) == []

@@ -105,6 +105,7 @@ def folder(**fields: Any) -> StateDirFacts:
         ({"notify": NotifyFacts((), (), "2.3.0")}, "notify", Level.WARNING, "nobody would be told"),
         ({"notify": NotifyFacts(("m",), ("n: E is not set; export it",), "2")}, "notify", Level.PROBLEM, "not set"),
         ({"notify": NotifyFacts(("m",), (), None)}, "notify", Level.PROBLEM, "Apprise"),
+        ({"notify": NotifyFacts(("m",), (), "2", ("n",))}, "notify", Level.NOT_SEEN, "n: could not be checked"),
         ({"chaos": ChaosFacts((), (("r1", "gpu-hang", "dirty"),))}, "chaos", Level.PROBLEM, "gpu-hang"),
         ({"chaos": ChaosFacts((("r1", "gpu-hang"),), ())}, "chaos", Level.WARNING, "being injected"),
         ({"gpu": GpuFacts("sim", None, ((gpu(0.97, source="sim"),),) * 3)}, "rules", Level.WARNING, "not armed"),

@@ -143,7 +143,7 @@ def test_the_envoy_binary_is_run(doctor: Doctor, script: str, level: str, word: 
 
 
 def test_secrets_are_resolved_and_never_shown(doctor: Doctor) -> None:
-    doctor.environ = {**doctor.environ, "GOOD_URL": "mailto://u:hunter2@h"}
+    doctor.environ = {**doctor.environ, "GOOD_URL": "mailtos://u:hunter2@host.example"}
     channels = [
         {"name": "good", "kind": "email", "url": "env:GOOD_URL"},
         {"name": "bad", "kind": "sms", "url": "env:SRE_TEST_NOT_SET"},
@@ -154,6 +154,14 @@ def test_secrets_are_resolved_and_never_shown(doctor: Doctor) -> None:
     assert level == "problem"
     assert "SRE_TEST_NOT_SET" in sentence
     assert report.code == 3
+
+
+def test_a_channel_that_takes_no_message_anywhere_is_a_problem(doctor: Doctor) -> None:
+    doctor.environ = {**doctor.environ, "URL": "nosuch://hunter2"}
+    report = doctor.look(
+        notify={"channels": [{"name": "n", "kind": "webhook", "url": "env:URL"}]}, deadline_seconds=60.0
+    )
+    assert report.of("notify") == [("problem", "notify.channels[0].url: there is no service nosuch://")]
 
 
 def test_an_interpreter_without_vllm_is_a_problem(doctor: Doctor) -> None:

@@ -152,6 +152,21 @@ async def test_what_keeps_it_from_listening_is_said_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize("late_secrets", [False, True])
+async def test_a_channel_that_would_tell_nobody_is_refused_before_it_listens(
+    tmp_path: Path, late_secrets: bool
+) -> None:
+    channels = tuple(ChannelSettings(name=name.lower(), kind="webhook", url=f"env:{name}") for name in ("GONE", "BAD"))
+    root = Root(webhook=WebhookSettings(token="env:T"), notify=NotifySettings(channels=channels))
+    environ = {"T": "token", "BAD": "nosuch://x"}
+    with pytest.raises(ConfigError) as refused:
+        await serve_webhook(root, StatePaths(tmp_path / "s"), environ, lambda _: None, late_secrets=late_secrets)
+    assert "notify.channels[1].url: there is no service nosuch://" in refused.value.problems[0]
+    assert any("GONE is not set" in problem for problem in refused.value.problems) is not late_secrets
+    assert any("--late-secrets" in problem for problem in refused.value.problems) is not late_secrets
+
+
 async def test_why_it_does_not_listen_is_known_until_it_does(tmp_path: Path) -> None:
     class Nothing:
         async def run(self) -> None:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_SHOWN = 500
 """Characters of a provider's words: each try writes them into the log."""
+MAY_HAVE_ARRIVED = "it may have arrived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class ChannelCheck:
     """The URL without secrets; empty when Apprise cannot use it."""
     problems: Sequence[str]
     """Empty when it can be used; sentences without secrets."""
+    checked: bool = True
+    """False when nothing was found out in time: then ``problems`` says so."""
 
 
 class AppriseSender:
@@ -93,9 +96,10 @@ class AppriseSender:
         result, _ = await self._run(task, url, channel.timeout_seconds)
         return result
 
-    async def check(self, channel: ChannelSettings) -> ChannelCheck:
+    async def check(self, channel: ChannelSettings, *, seconds: float | None = None) -> ChannelCheck:
         """
-        Parse the channel's URL as a delivery would; send nothing. Never raises but CancelledError.
+        Parse the channel's URL as a delivery would, within ``seconds`` (else the channel's own limit); send nothing.
+        Never raises but CancelledError.
 
         What Apprise only warns of (a malformed number that it skips) is a problem here: the page would go nowhere.
         """
@@ -104,7 +108,12 @@ class AppriseSender:
         except ConfigError as error:
             return ChannelCheck("", error.problems)
         problems = [*url_problems(url), *kind_problems(url, channel.kind)]
-        result, answer = await self._run({"mode": "check"}, url, channel.timeout_seconds)
+        seconds = channel.timeout_seconds if seconds is None else seconds
+        result, answer = await self._run({"mode": "check"}, url, seconds)
+        if result.cause is Cause.OUTCOME_UNKNOWN:
+            # Nothing was sent: what is said of a delivery, that it may have arrived, does not fit.
+            why = result.detail.removesuffix(MAY_HAVE_ARRIVED).rstrip(",; ")
+            return ChannelCheck("", [*problems, f"could not be checked: {why}"], checked=False)
         if result.detail:
             problems.append(result.detail)
         if result.verdict is not Verdict.DELIVERED:
@@ -131,13 +140,13 @@ class AppriseSender:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     answer = await worker.ask(line)
             except TimeoutError:
-                limit = f"no outcome within {timeout_seconds:g} s; killed, it may have arrived"
+                limit = f"no outcome within {timeout_seconds:g} s; killed, {MAY_HAVE_ARRIVED}"
                 return result_of(Outcome(Cause.OUTCOME_UNKNOWN, limit)), {}
         finally:
             said = await worker.end()
         if answer is None:
             last = said[-LONGEST_STDERR_CHARACTERS:].replace("\n", " ")
-            why = f"the delivery process ended without an answer{': ' + last if last else ''}; it may have arrived"
+            why = f"the delivery process ended without an answer{': ' + last if last else ''}; {MAY_HAVE_ARRIVED}"
             return result_of(Outcome(Cause.OUTCOME_UNKNOWN, redact(why, secrets))), {}
         detail = _shown(redact(str(answer.get("detail", "")), secrets))
         if answer["cause"] is None:
