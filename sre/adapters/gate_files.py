@@ -14,6 +14,7 @@ import re
 import secrets
 import select
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +30,11 @@ RESULT = "gate.json"
 LAST = "last"
 RUN_ID = re.compile(r"^\d{8}T\d{6}Z-[a-z0-9]{4}$")
 RUNS_KEPT = 50
-"""Older folders are removed when a new one is made."""
+"""Folders made before them are removed when a new one is made."""
+NUMBER = ".number"
+"""File in a run's folder: its place in the order of making. Names tell the time, and a clock may be set back."""
+LARGEST_RESULT_BYTES = 1 << 30
+"""A run of an hour with every cell is some 10 MB."""
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 """Without what looks alike."""
 COMPRESSION = 1
@@ -44,8 +49,9 @@ ANOTHER_FILE = "name another file"
 class GateFolder:
     """One run's folder. Writing blocks, and raises StateError when the disk refuses; files are whole or not there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, number: int) -> None:
         self._path = path
+        self._number = number
 
     @property
     def id(self) -> str:
@@ -56,8 +62,19 @@ class GateFolder:
         return self._path
 
     def save(self, result: GateResult) -> None:
-        """Replace ``gate.json``."""
-        _replace(self._path / RESULT, [document.dumps(result).encode()])
+        """Replace ``gate.json``. Where the first one is refused no folder is left: there is nothing to read in it."""
+        file = self._path / RESULT
+        try:
+            with _explained(self._path):
+                self._path.mkdir(mode=0o700, exist_ok=True)  # a save that was refused took it away
+                (self._path / NUMBER).write_text(str(self._number), "ascii")
+            _replace(file, [document.dumps(result).encode()])
+        except StateError:
+            with contextlib.suppress(OSError):
+                if not file.exists() and [one.name for one in self._path.iterdir()] in ([], [NUMBER]):
+                    (self._path / NUMBER).unlink(missing_ok=True)
+                    self._path.rmdir()
+            raise
 
     def save_records(self, load: StageLoad) -> None:
         """Write one stage's requests to ``requests-….jsonl.gz``."""
@@ -85,22 +102,43 @@ class GateFiles:
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall))
         with _explained(self._root):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            number = 1 + max((_number(self._root / name) or 0 for name in self.ids()), default=0)
             while True:
                 path = self._root / f"{moment}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
                 with contextlib.suppress(FileExistsError):
                     path.mkdir(mode=0o700)
                     break
+            try:
+                (path / NUMBER).write_text(str(number), "ascii")
+            except OSError:
+                shutil.rmtree(path, ignore_errors=True)
+                raise
         self._prune(keep=path.name)
-        return GateFolder(path)
+        return GateFolder(path, number)
 
     def ids(self) -> Sequence[str]:
-        """Runs on disk, oldest first."""
+        """Runs on disk, in the order in which they were made; the clock may have been set back between two."""
         try:
-            return sorted(entry.name for entry in self._root.iterdir() if RUN_ID.fullmatch(entry.name))
+            names = sorted(entry.name for entry in self._root.iterdir() if RUN_ID.fullmatch(entry.name))
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise StateError(f"gate results {self._root}: {error.strerror}; check owner and mode") from error
+        numbers = {name: _number(self._root / name) for name in names}
+        ordered = sorted((name for name in names if numbers[name] is not None), key=lambda name: numbers[name] or 0)
+        # One without a number is of an older version, or was copied here without it: it stands by its name.
+        for name in (name for name in names if numbers[name] is None):
+            place = max((index + 1 for index, other in enumerate(ordered) if other < name), default=0)
+            ordered.insert(place, name)
+        return tuple(ordered)
+
+    def newest_readable(self) -> str | None:
+        """The run made last whose result can be read; None: there is none."""
+        for name in reversed(self.ids()):
+            with contextlib.suppress(StateError):
+                read_result(self._root / name)
+                return name
+        return None
 
     def find(self, name: str) -> Path:
         """
@@ -129,9 +167,16 @@ class GateFiles:
 
         Raises:
             ConfigError: There is none.
-            StateError: It cannot be read.
+            StateError: It cannot be read; of ``last`` the sentence names the newest that can.
         """
-        return read_result(self.find(name))
+        path = self.find(name)
+        try:
+            return read_result(path)
+        except StateError as error:
+            readable = self.newest_readable() if name == LAST else None
+            if readable is None:
+                raise
+            raise StateError(f"{error}; the newest run that can be read is {readable}") from error
 
     def _prune(self, keep: str) -> None:
         others = [name for name in self.ids() if name != keep]
@@ -143,14 +188,47 @@ def read_result(path: Path) -> GateResult:
     """The result in a folder, or in a file. Raises StateError."""
     file = path / RESULT if path.is_dir() else path
     try:
-        text = file.read_text("utf-8")
+        text = regular_bytes(file, LARGEST_RESULT_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise StateError(f"{file}: no such file; the run ended before its first result") from None
     except UnicodeDecodeError:
         raise StateError(f"{file}: is not text; give gate.json or the folder of a run") from None
+    except ValueError as error:
+        raise StateError(f"{file}: {error}; give gate.json or the folder of a run") from None
     except OSError as error:
         raise StateError(f"{file}: {error.strerror}; check path and permissions") from error
     return document.loads(text, str(file))
+
+
+def regular_bytes(path: Path, largest: int) -> bytes:
+    """
+    The content of a file.
+
+    Raises:
+        ValueError: It is none, but a pipe or device, whose reading may never end; or larger than ``largest`` bytes.
+        OSError: The disk refuses.
+    """
+    # Not waiting for the writer of a pipe; asked of what was opened, not of what had the name before.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("is no file but a pipe, a device or a folder")
+        if found.st_size > largest:
+            raise ValueError(f"is larger than {largest >> 20} MiB")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def _number(folder: Path) -> int | None:
+    """Its place in the order of making, from 1; None: it has no number."""
+    try:
+        text = regular_bytes(folder / NUMBER, 20).decode("ascii")
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdecimal() else None
 
 
 def records_name(plan: StagePlan) -> str:

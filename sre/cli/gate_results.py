@@ -90,12 +90,24 @@ def list_runs(app: App, folder: Path | None, output: str) -> int:
 @results_option
 @pass_app
 def report(app: App, run: str, form: str, folder: Path | None) -> int:
-    """Print the report of RUN: last, an id or the beginning of one, a folder, or a gate.json."""
+    """
+    Print the report of RUN: last, an id or the beginning of one, a folder, or a gate.json.
+
+    last is the run made last; where it cannot be read, the newest that can, and a line on stderr says so.
+    """
+    from sre.adapters.gate_files import LAST
     from sre.printable import printable
     from sre.wiring.gate import results
 
     files = results(app.paths(), folder)
-    found, where = files.read(run), files.find(run)
+    try:
+        found, where = files.read(run), files.find(run)
+    except StateError as error:
+        readable = files.newest_readable() if run == LAST else None
+        if readable is None:
+            raise
+        app.note(f"sre gate: {error}, shown here")
+        found, where = files.read(readable), files.find(readable)
     text = _rendered(found, where, form)
     click.echo(text if form in ("html", "junit", "json") else printable(text), nl=not text.endswith("\n"))
     return ExitCode.OK

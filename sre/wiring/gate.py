@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sre.adapters.clock import SystemClock
-from sre.adapters.gate_files import GateFiles
+from sre.adapters.gate_files import GateFiles, regular_bytes
 from sre.control.gate_end import Ended
 from sre.control.gate_run import run_gate
 from sre.control.gate_world import Listener, Order, Target
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from sre.gate.arrivals import TraceEntry
     from sre.gate.baseline import Baseline
     from sre.gate.stages import RequestClass
+
+LARGEST_TRACE_BYTES = 256 << 20
+"""Some four million arrivals: far more than a client of one machine sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +137,11 @@ def read_trace(path: Path) -> tuple[Trace, tuple[TraceEntry, ...]]:
     from sre.gate.arrivals import parse_trace
 
     try:
-        raw = path.read_bytes()
+        raw = regular_bytes(path, LARGEST_TRACE_BYTES)
         text = raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not text"
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        why = "is not text" if isinstance(error, UnicodeDecodeError) else why
         raise ConfigError(
             [f"{path}: {why}; name a file of lines with offset_seconds, prompt_tokens, max_tokens"]
         ) from None

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from sre.adapters.clock import SystemClock
-from sre.adapters.gate_files import GateFiles
+from sre.adapters.gate_files import GateFiles, regular_bytes
 from sre.control.gate_world import rendered
 from sre.errors import ConfigError
 from sre.gate.baseline import Baseline
@@ -86,10 +86,10 @@ def _seconds(run: RunResult) -> float:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise ConfigError([f"{path}: is larger than {LARGEST_BYTES >> 30} GiB; give the records of shorter runs"])
-        return path.read_text("utf-8")
+        return regular_bytes(path, LARGEST_BYTES).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError([f"{path}: is not text; give the per-request records of a load tool"]) from None
+    except ValueError as error:
+        raise ConfigError([f"{path}: {error}; give the per-request records of a load tool"]) from None
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}; check path and permissions"]) from None

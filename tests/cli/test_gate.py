@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -237,9 +238,10 @@ def test_without_a_stack_the_default_target_says_how_to_start_one(run_sre: RunSr
 
 
 def test_runs_are_listed_newest_first_and_a_damaged_one_hides_no_other(run_sre: RunSre, runs: GateFiles) -> None:
-    old, new = keep(runs, passed(), 1_796_000_000), keep(runs, rich(), 1_796_000_100)
+    old = keep(runs, passed(), 1_796_000_000)
     broken = runs.create(1_796_000_050)
     (broken.path / "gate.json").write_text("{")
+    new = keep(runs, rich(), 1_796_000_100)
     ran = run_sre("gate", "list")
     assert ran.code == 0
     assert [line.split()[0] for line in ran.out.splitlines()] == ["run", new, broken.id, old]
@@ -300,7 +302,51 @@ def test_a_run_is_found_by_the_beginning_of_its_id_by_folder_and_by_file(run_sre
 def test_old_runs_go_and_the_newest_stay(tmp_path: Path) -> None:
     files = GateFiles(tmp_path / "few", runs_kept=3)
     made = [files.create(1_796_000_000 + index).id for index in range(5)]
-    assert files.ids() == made[2:]
+    assert files.ids() == tuple(made[2:])
+
+
+def test_the_run_made_last_is_last_and_stays_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    files = GateFiles(tmp_path / "few", runs_kept=3)
+    made = [files.create(1_796_000_000 - 1000 * index).id for index in range(5)]
+    assert files.ids() == tuple(made[2:])
+    assert files.find("last").name == made[-1]
+
+
+def test_a_run_without_its_number_stands_by_its_name(tmp_path: Path) -> None:
+    """Of an older version, or copied: it must be neither what is removed first nor what last means."""
+    files = GateFiles(tmp_path)
+    first, second = files.create(1_796_000_000).id, files.create(1_796_000_002).id
+    for name in ("20261129T135320Z-aaaa", "20261129T135321Z-aaaa", "20261129T125321Z-aaaa"):
+        (tmp_path / name).mkdir()
+    early, between, late = sorted((tmp_path / name).name for name in files.ids() if name.endswith("aaaa"))
+    assert files.ids() == (early, *sorted((first, between, late, second)))
+
+
+async def test_where_the_run_made_last_cannot_be_read_the_newest_that_can_is_named(
+    run_sre: RunSre, runs: GateFiles
+) -> None:
+    good = keep(runs, await measured(), 1_796_000_000)
+    empty = runs.create(1_796_000_050).id
+    ran = run_sre("gate", "report")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "Gate: PASS")
+    assert f"{empty}/gate.json: no such file; the run ended before its first result; the newest run" in ran.err
+    assert ran.err.endswith(f"that can be read is {good}, shown here\n")
+    # What later runs are judged by is not guessed.
+    ran = run_sre("gate", "baseline", "accept")
+    assert (ran.code, ran.err.endswith(f"the newest run that can be read is {good}\n")) == (1, True)
+    assert run_sre("gate", "baseline", "accept", good).code == 0
+
+
+def test_a_pipe_or_a_device_is_told_and_not_read_for_ever(run_sre: RunSre) -> None:
+    os.mkfifo("pipe")
+    for name in ("pipe", "/dev/zero"):
+        for command in (("report", name), ("baseline", "accept", name), ("compare", name, name)):
+            ran = run_sre("gate", *command)
+            assert (ran.code, f"{name}: is no file but a pipe" in ran.err) == (1, True), ran.err
+        ran = run_sre("gate", "run", "--dry-run", "--trace", name)
+        assert (ran.code, f"{name}: is no file but a pipe" in ran.err) == (2, True), ran.err
+        ran = run_sre("gate", "import", name)
+        assert (ran.code, f"{name}: is no file but a pipe" in ran.err) == (2, True), ran.err
 
 
 # ---- Baselines and comparison ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from sre.adapters.gate_files import GateFiles, append, write
 from sre.errors import StateError
+from tests.support.gate_samples import passed
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
@@ -75,3 +77,19 @@ def test_a_file_that_cannot_be_made_is_named_with_what_to_do(put: Callable[[Path
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"file/x: /.*/file is no folder; remove .*, or name another file$"):
         put(tmp_path / "file" / "x", "text")
+
+
+def test_a_full_disk_leaves_no_folder_without_a_result(tmp_path: Path) -> None:
+    """It would be what ``last`` means, with nothing to read in it."""
+    files = GateFiles(tmp_path)
+    folder = files.create(1.7e9)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))  # stands for a disk without room
+    try:
+        with pytest.raises(StateError, match=r"gate\.json: File too large"):
+            folder.save(passed())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    folder.save(passed())  # room was made
+    assert files.find("last") == folder.path
