@@ -23,17 +23,34 @@ def fingerprint(
     Args:
         described: What the server and the client's machine tell of themselves.
     """
+    fields = [
+        *planned(settings, trace),
+        ("model", smoke.model),
+        ("streaming", "yes" if smoke.streaming else "no"),
+        ("prompt_sizing", smoke.prompt_sizing),
+    ]
+    subject = [("server", smoke.server)]
+    for name, value in described:
+        if name in SUBJECT:
+            if name != "server":
+                subject.append((name, value))
+        else:
+            fields.append((name, value))
+    return build(fields, subject)
+
+
+def planned(settings: GateSettings, trace: Trace | None = None) -> list[tuple[str, str]]:
+    """Those conditions that are known before the server is asked."""
     load = settings.load
     fields = [
         ("method", METHOD),
-        ("model", smoke.model),
         ("api", settings.target.api),
-        ("streaming", "yes" if smoke.streaming else "no"),
-        ("prompt_sizing", smoke.prompt_sizing),
         ("seed", str(load.seed)),
         ("warm_up", f"{load.warm_up_requests} requests, {load.warm_up_seconds:g} s"),
         ("request_timeout_seconds", f"{load.request_timeout_seconds:g}"),
     ]
+    if settings.target.model is not None:
+        fields.append(("model", settings.target.model))
     if trace is None:
         fields += [
             ("stages", ", ".join(stage_name(rate) for rate in rates(load))),
@@ -52,11 +69,4 @@ def fingerprint(
                 + (f", headers {headers}" if headers else ""),
             )
         )
-    subject = [("server", smoke.server)]
-    for name, value in described:
-        if name in SUBJECT:
-            if name != "server":
-                subject.append((name, value))
-        else:
-            fields.append((name, value))
-    return build(fields, subject)
+    return fields

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from sre.adapters.gate_baselines import BaselineFolder
 from sre.errors import ConfigError
 from sre.gate import baseline as baselines
-from sre.gate import plan
+from sre.gate import environment, fingerprint, plan
 from sre.gate.arrivals import TraceEntry
 from sre.gate.baseline import Baseline
 from sre.gate.plan import Trace
 from sre.settings.base import expanded
-from sre.settings.gate import GateSettings
+from sre.settings.gate import OF_CLASS, GateSettings
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.wiring.gate import Asked, baselines_folder, read_trace, servers_of
@@ -82,7 +82,7 @@ def asked_for(
     required = "gate.baseline.required"
     baseline = None if against is not None else stored_baseline(settings, config, given.get(required, ""))
     if baseline is not None:
-        require_same_load(baseline, trace, settings.baseline.may_differ)
+        require_same_load(baseline, settings, trace)
     return Asked(
         root=root,
         settings=settings,
@@ -97,17 +97,24 @@ def asked_for(
     )
 
 
-def require_same_load(baseline: Baseline, trace: Trace | None, may_differ: Sequence[str]) -> None:
+def require_same_load(baseline: Baseline, settings: GateSettings, trace: Trace | None) -> None:
     """
-    Say before anything is sent that a replay and a staircase are not compared, and what to do.
+    Say before anything is sent, in a dry run too, that this load is not that of the baseline, and what to do.
 
     Raises:
-        ConfigError: One side is a trace, the other is not.
+        ConfigError: One side is a trace, the other is not; or one sentence per condition that differs.
     """
+    may_differ = settings.baseline.may_differ
     conditions = dict(baseline.fingerprint.fields)
     theirs = "trace" in conditions
     declared = {"trace", *OF_STAGES} <= set(may_differ)
     if theirs == (trace is not None) or declared or not (theirs or "stages" in conditions):
+        ours = environment.planned(settings, trace)
+        told = OF_STAGES | {"trace"} | {name for name, _ in ours}
+        known = [pair for pair in baseline.fingerprint.fields if pair[0] in told or pair[0].startswith(OF_CLASS)]
+        fingerprint.require_equal(
+            fingerprint.build(known), fingerprint.build(ours), f"baseline {baseline.name}", may_differ
+        )
         return
     was, has = ("a replayed trace", "stages") if theirs else (f"stages {conditions['stages']}", "a trace")
     raise ConfigError(

@@ -212,6 +212,26 @@ async def test_a_trace_beside_a_baseline_of_stages_names_the_way_out(run_sre: Ru
     )
 
 
+async def test_a_dry_run_refuses_another_load_than_the_baselines_as_the_run_does(
+    run_sre: RunSre, runs: GateFiles
+) -> None:
+    """Nothing answers there: it is told before anything is asked."""
+    result = await measured()
+    assert run_sre("gate", "baseline", "accept", keep(runs, result, 1_796_000_000)).code == 0
+    fields = dict(result.fingerprint.fields)
+    told = [
+        "baseline default: stages was 20qps, this run has 10qps",
+        f"baseline default: stage_seconds was {fields['stage_seconds']}, this run has 1",
+    ]
+    for dry in (["--dry-run"], []):
+        ran = run_sre("gate", "run", "--url", "http://127.0.0.1:9", "--stages", "10", "--seconds", "1", *dry)
+        assert (ran.code, ran.out) == (2, "")
+        assert all(one in ran.err for one in told), ran.err
+        assert "gate.baseline.may_differ" in ran.err
+        assert "client" not in ran.err  # what only the run can see is not guessed
+    assert run_sre("gate", "run", "--dry-run", "--stages", "10", "--baseline", "other").code == 0
+
+
 def test_an_objective_on_a_stage_that_is_not_planned_is_told(run_sre: RunSre) -> None:
     Path("sre.yaml").write_text("gate: {objectives: [{stage: 100qps, failed_ratio: 0.01}]}\n")
     assert run_sre("gate", "run", "--dry-run").code == 0
