@@ -12,6 +12,10 @@ from sre.errors import ConfigError
 
 MOST_PROBLEMS = 10
 """Of a trace file, told at once."""
+MOST_TOKENS = 10_000_000
+"""As in gate.load.mix: a prompt is made before it is sent."""
+MOST_SECONDS = 86_400.0
+"""As gate.load.stage_seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,8 @@ class TraceEntry:
     One arrival of a recorded trace.
 
     Attributes:
-        offset_seconds: From the start of the trace, >= 0.
-        prompt_tokens, max_tokens: > 0.
+        offset_seconds: From the start of the trace, 0 to MOST_SECONDS.
+        prompt_tokens, max_tokens: 1 to MOST_TOKENS.
     """
 
     offset_seconds: float
@@ -82,10 +86,10 @@ def _entry(line: str) -> TraceEntry:
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     offset = found.get("offset_seconds")
-    if isinstance(offset, bool) or not isinstance(offset, int | float) or not 0 <= offset < math.inf:
-        raise ValueError("offset_seconds must be a number of seconds, 0 or more")
+    if isinstance(offset, bool) or not isinstance(offset, int | float) or not 0 <= offset <= MOST_SECONDS:
+        raise ValueError(f"offset_seconds must be a number of seconds, 0 to {MOST_SECONDS:g}")
     for key in ("prompt_tokens", "max_tokens"):
         value = found.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{key} must be a whole number above 0")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TOKENS:
+            raise ValueError(f"{key} must be a whole number, 1 to {MOST_TOKENS}")
     return TraceEntry(float(offset), found["prompt_tokens"], found["max_tokens"])
