@@ -85,6 +85,8 @@ class HttpLoad:
         self._smoke: Smoke | None = None
         self._partial: StageLoad | None = None
         self._stages = 0
+        self._notes: tuple[str, ...] = ()
+        """Of the first requests; told with every stage."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,7 +114,7 @@ class HttpLoad:
 
         async with Probe(self._target, self._clock, self._request_timeout_seconds, self._classes) as probe:
             self._smoke = await probe.smoke()
-            self._target, self._scale = probe.target, probe.scale
+            self._target, self._scale, self._notes = probe.target, probe.scale, probe.notes
         return self._smoke
 
     async def calibrate(self, rate_rps: float, seconds: float, limit_seconds: float) -> Calibration:
@@ -143,7 +145,8 @@ class HttpLoad:
         if self._scale is None:
             await self._learn()
         assert self._scale is not None
-        return await self._run_on(self._target, self._scale, plan, watch, ttft_limit_seconds, drain_seconds)
+        load = await self._run_on(self._target, self._scale, plan, watch, ttft_limit_seconds, drain_seconds)
+        return replace(load, notes=(*self._notes, *load.notes))
 
     def partial(self) -> StageLoad | None:
         """What the stage had that was cancelled last; None if none was."""
@@ -161,7 +164,7 @@ class HttpLoad:
 
         async with Probe(self._target, self._clock, self._request_timeout_seconds) as probe:
             await probe.learn()
-            self._target, self._scale = probe.target, probe.scale
+            self._target, self._scale, self._notes = probe.target, probe.scale, probe.notes
 
     async def _run_on(
         self,

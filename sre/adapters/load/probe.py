@@ -18,7 +18,7 @@ from sre.adapters.load.bodies import request_document
 from sre.adapters.load.session import open_session
 from sre.adapters.load.wire import Target
 from sre.clock import Clock
-from sre.errors import ConfigError, MalformedResponse, Rejected, SreError, Unreachable
+from sre.errors import ConfigError, DependencyError, MalformedResponse, Rejected, SreError, Unreachable
 from sre.gate.answer import Answer
 from sre.gate.ending import Ending, moved_base, of_answer, of_status
 from sre.gate.prompts import TOLERANCE_RATIO, PromptScale, prompt, scale_by_chars, scale_from
@@ -38,6 +38,8 @@ ANSWER_TOKENS = 8
 PROMPTS_TRIED = 6
 MOST_NAMES = 10
 MOST_BODY_BYTES = 16 << 20
+OPTIONAL_SECONDS = 10.0
+"""For an answer without which a run can do."""
 
 
 class Probe:
@@ -62,6 +64,10 @@ class Probe:
         self._salt = f"sre-gate-{os.urandom(4).hex()}-0"
         self._asked = 0
         self._max_model_len: int | None = None
+        self._location = ""
+        """Where the last redirect of a completion pointed."""
+        self._silent: dict[str, str] = {}
+        """Optional path that was not answered → why."""
         try:
             url = URL(target.url)
             shown = str(url.with_user(None)) if url.host else ""
@@ -80,6 +86,11 @@ class Probe:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not answered, and could be done without."""
+        return tuple(f"{path} was left out: {why}" for path, why in self._silent.items())
 
     async def learn(self) -> None:
         """The model's name, and how it counts."""
@@ -153,7 +164,7 @@ class Probe:
         self._max_model_len = length if isinstance(length, int) and length > 0 else None
 
     async def _server(self) -> str:
-        status, body, headers = await self._request("GET", "/version")
+        status, body, headers = await self._optional("GET", "/version")
         found = _json(body) if status == 200 else None
         if isinstance(found, dict) and isinstance(found.get("version"), str):
             return one_line(f"vllm {found['version']}"[:80])
@@ -197,7 +208,7 @@ class Probe:
         text = self._prompt(words)
         body: dict[str, Any] = {"model": self.target.model}
         body |= {"messages": [{"role": "user", "content": text}]} if self.target.api == "chat" else {"prompt": text}
-        status, answer, _ = await self._request("POST", "/tokenize", body)
+        status, answer, _ = await self._optional("POST", "/tokenize", body)
         found = _json(answer) if status == 200 else None
         count = found.get("count") if isinstance(found, dict) else None
         return count if isinstance(count, int) and count > 0 else None
@@ -234,7 +245,8 @@ class Probe:
         status, body, headers = await self._request("POST", path, document)
         answer = Answer()
         if status != 200:
-            return answer, of_status(status, headers.get("x-sre-reason"), body, headers.get("Location"))
+            self._location = headers.get("Location", "")
+            return answer, of_status(status, headers.get("x-sre-reason"), body, self._location)
         at = self._clock.monotonic()
         answer.feed(body, at)
         answer.end(at)
@@ -296,21 +308,37 @@ class Probe:
         if ending.cause is Cause.MALFORMED:
             raise MalformedResponse(self._system, f"{what} cannot be read: {ending.detail}; is it OpenAI-compatible?")
         if ending.cause is Cause.REDIRECT:
+            moved = moved_base(self.target.path_url, self.target.url, self._location)
+            remedy = f"write {moved}" if moved else "it must be the base URL of an OpenAI-compatible server"
             raise Rejected(
                 self._system,
-                f"redirects {what}: {ending.detail}; redirects are not followed: give gate.target.url as it points to",
+                f"redirects {what}: {ending.detail}; redirects are not followed: correct gate.target.url: {remedy}",
             )
         if ending.cause is Cause.CLIENT_ERROR:
             raise Rejected(self._system, f"refuses {what}: {ending.detail}; check gate.target (url, model, api)")
 
-    async def _request(
+    async def _optional(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """As ``_request``; status 0 where nothing that can be read comes, and from then on without asking again."""
+        if path in self._silent:
+            return 0, b"", {}
+        seconds = min(self._timeout_seconds, OPTIONAL_SECONDS)
+        try:
+            return await self._request(method, path, body, seconds)
+        except (Unreachable, MalformedResponse) as error:
+            slow = isinstance(error.__cause__, TimeoutError)
+            self._silent[path] = f"no answer within {seconds:g} s" if slow else _said_of(error)
+            return 0, b"", {}
+
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float | None = None
     ) -> tuple[int, bytes, Mapping[str, str]]:
         assert self._session is not None
         data = None if body is None else json.dumps(body).encode()
         try:
             async with (
-                asyncio.timeout(self._timeout_seconds),
+                asyncio.timeout(self._timeout_seconds if seconds is None else seconds),
                 self._session.request(method, self.target.url + path, data=data, allow_redirects=False) as response,
             ):
                 raw = await response.content.read(MOST_BODY_BYTES)
@@ -340,6 +368,11 @@ class Probe:
             return MalformedResponse(self._system, f"what answers {path} is no HTTP server we can read: {text}")
         instead = ", or https:// instead" if self.target.url.startswith("http://") else ""
         return Unreachable(self._system, f"the connection broke at {path}: {text}; is it up{instead}?")
+
+
+def _said_of(error: DependencyError) -> str:
+    """The sentence without whom it is of, and without what to do."""
+    return str(error).removeprefix(f"{error.system}: ").partition(";")[0]
 
 
 def _said(error: Exception) -> str:

@@ -51,6 +51,32 @@ async def test_prompts_are_sized_by_what_the_server_counts(tokenize: bool, count
         assert words == {40}
 
 
+class Silent(SseStub):
+    """Takes a request to an optional path, and never answers, or hangs up."""
+
+    hangs_up = False
+
+    async def _answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        if path not in ("/tokenize", "/version"):
+            await super()._answer(path, body, writer)
+        elif self.hangs_up:
+            writer.close()
+        else:
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("hangs_up", "why"), [(False, "no answer within 1 s"), (True, "the connection broke at ")])
+async def test_what_a_run_can_do_without_may_stay_unanswered(hangs_up: bool, why: str) -> None:
+    async with Silent() as stub, generator(stub.url, request_timeout_seconds=1.0) as load:
+        stub.hangs_up = hangs_up
+        smoke = await load.smoke()
+        assert (smoke.ok, smoke.prompt_sizing, smoke.server) == (True, "usage", "unknown")
+        stage = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
+    assert {one.cause for one in stage.records} == {Cause.OK}
+    for path, note in zip(("/tokenize", "/version"), stage.notes, strict=True):
+        assert note.startswith(f"{path} was left out: {why}")
+
+
 async def test_a_model_is_found_and_a_wrong_one_is_named() -> None:
     async with SseStub(models=("a", "b")) as stub:
         async with generator(stub.url, model=None) as load:
@@ -123,8 +149,11 @@ async def test_a_completion_that_is_redirected_says_where_to() -> None:
         with pytest.raises(Rejected) as caught:
             await load.smoke()
         stage = await load.run(plan(seconds=0.1), watch=unwatched, drain_seconds=5)
-    told = "redirects a streamed completion: HTTP 308 to https://new/v1/completions; redirects are not followed"
-    assert told in str(caught.value)
+    told = (
+        "redirects a streamed completion: HTTP 308 to https://new/v1/completions; redirects are not followed: correct "
+        "gate.target.url: write https://new"
+    )
+    assert str(caught.value).endswith(told)
     assert {(one.cause, one.detail) for one in stage.records} == {
         (Cause.REDIRECT, "HTTP 308 to https://new/v1/completions")
     }
