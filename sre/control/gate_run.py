@@ -142,6 +142,10 @@ class _Run:
             # A full disk, above all: what is on it stays, what is in memory is still judged and shown. The others: a
             # load process that died.
             state.interrupted = state.broken = str(error)
+            if self.stop.is_set() and self.cut is None and not isinstance(error, StateError):
+                # Stopped by a person first: a load process that reports nothing then does not change who ended it.
+                self.cut = AbortReason.INTERRUPTED
+                state.interrupted = f"{explain(self.cut.value)}; {error}"
             self.listener.says(f"the run ends here: {error}")
         # Stopped when all was measured: nothing is missing, and the verdict is what it is.
         state.by_person = self.cut is AbortReason.INTERRUPTED
