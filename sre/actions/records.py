@@ -123,6 +123,7 @@ class AckOutcome(enum.Enum):
     ACKNOWLEDGED = "acknowledged"
     ALREADY = "already_acknowledged"
     RESOLVED = "resolved"
+    NOTICE = "notice"  # told, and no incident
     UNKNOWN = "unknown"
 
 
@@ -132,13 +133,14 @@ class Acknowledgement:
     What became of an acknowledgement of an incident, or of all incidents of a digest.
 
     ``incidents``: those that are acknowledged now and were not before. ``by`` and ``at_wall``: who acknowledged it
-    first, and when; of a resolved one, when it ended.
+    first, and when; of a resolved one, when it ended. ``quieted``: messages of a notice that are not repeated any more.
     """
 
     outcome: AckOutcome
     incidents: tuple[str, ...] = ()
     by: str | None = None
     at_wall: float | None = None
+    quieted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +153,5 @@ class OutboxLoad:
     dead: int
     oldest_seconds: float | None
     """Age of the oldest pending one that quiet hours do not hold back; None when none is."""
+    perhaps_told: int = 0
+    """Of the dead: tickets and ends that may have arrived, and what another channel delivered in its place."""

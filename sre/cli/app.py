@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -55,6 +56,8 @@ class App:
 
     def emit(self, output: str, data: Any, text: str | Callable[[], str]) -> None:
         """Print the answer on stdout: ``data`` as JSON, or ``text``, in which nothing steers the terminal."""
+        if sys.stdout is None:  # nobody gets the answer: click would say nothing, and all would look well
+            raise OSError(errno.EBADF, "the output cannot be written: stdout is closed")
         if output == "json":
             click.echo(json.dumps(data, indent=2, sort_keys=True, default=str))
         else:

@@ -121,8 +121,9 @@ def run(argv: list[str]) -> int:
     except OSError as error:  # what no command foresaw; a full disk under stdout above all
         if debug:
             raise
-        with contextlib.suppress(OSError):  # what stdout still holds must not fail a second time at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:  # None: it was closed before we began
+            with contextlib.suppress(OSError):  # what stdout still holds must not fail a second time at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
         where = f"{error.filename}: " if error.filename else "the output cannot be written: " if full else ""
         click.echo(f"sre: {printable(where)}{error.strerror or error}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -132,11 +133,11 @@ def outbox() -> None:
 @pass_app
 def list_messages(app: App, everything: bool, digest: str | None, incident: str | None, limit: int, output: str) -> int:
     """
-    List unsent messages. Exit 3 if one is dead: given up, nobody was told.
+    List unsent messages. Exit 3 if one is dead: given up, and a person has to look.
 
-    A message that waits for its channel's limit, for the end of quiet hours or for a digest says so. Before the guard
-    first ran there are none: exit 0, and that is said. Exit 3, too, if there is no such digest or incident; exit 1 if a
-    guard runs and its state is not there.
+    A message says when it is tried next, or that it waits for its channel's limit, for the end of quiet hours or for a
+    digest. Before the guard first ran there are none: exit 0, and that is said. Exit 3, too, if there is no such digest
+    or incident; exit 1 if a guard runs and its state is not there.
     """
     from sre.actions.records import OutboxState
     from sre.incidents.report import notification_json
@@ -317,6 +318,10 @@ def _no_channel(where: str, name: str, known: Sequence[str]) -> ConfigError:
     return ConfigError([f"{where}: no channel {name!r}; {hint}known: {', '.join(known) or 'none'}"])
 
 
+TEST_ID = re.compile(r"test-\d{8}-\d{6}")
+"""Of what ``sre notify test`` sends."""
+
+
 def _test_message(wall: float) -> Message:
     from sre.actions.types import Message
     from sre.incidents.report import moment
@@ -432,12 +437,16 @@ def _table(rows: Sequence[OutboxRow]) -> str:
 def _standing(row: OutboxRow) -> str:
     """What the state alone does not say; "" where nothing is to be added."""
     from sre.actions.records import OutboxState
+    from sre.incidents.report import next_try_in_seconds
 
     if row.state is OutboxState.DIGESTED:
         return f"told in {row.digest}"
     notes = []
     if row.state in (OutboxState.HELD, OutboxState.PENDING):
         notes.append(WAITS_FOR.get(row.waits_for, ""))
+        wait = next_try_in_seconds(row)
+        if wait:
+            notes.append(f"next try in {wait:.0f} s")
     if row.fell_back:
         notes.append("its channel's fallback is told, too")
     if row.fallback_of is not None:

@@ -56,5 +56,7 @@ def _said(incident_id: str, found: Acknowledgement) -> Said:
             return Said("Acknowledged already", f"{incident_id} was acknowledged by {found.by or 'somebody'} already.")
         case AckOutcome.RESOLVED:
             return Said("Over already", f"{incident_id} is over already.")
+        case AckOutcome.NOTICE:
+            return Said("Nothing to acknowledge", f"{incident_id} tells only notices; it is not repeated.")
         case AckOutcome.UNKNOWN:
             return Said("Not acknowledged", f"{incident_id} is not known here; was the state folder replaced?", False)

@@ -18,14 +18,26 @@ from sre.clock import Clock
 from sre.control.blocking import CALL_SECONDS, BlockingCalls
 from sre.control.delivery_channels import Channels
 from sre.control.delivery_duties import Duties
+from sre.control.delivery_early import EarlyTries
 from sre.control.delivery_marks import Marks
 from sre.control.delivery_memory import Outcomes, Unsaved
 from sre.control.delivery_records import Unstored, key_of
+from sre.control.delivery_waits import Waits
 from sre.control.outbox_port import NoOutbox as NoOutbox
 from sre.control.outbox_port import Outbox as Outbox
 from sre.errors import StateError
-from sre.notify.delivery import DeliveryResult, Send, Verdict, backoff_seconds
-from sre.notify.policy import RANKS, Because, Dispatch, Follow, Next, is_page, max_age_of, policy_of, seldom_seconds
+from sre.notify.delivery import DeliveryResult, Send, Verdict
+from sre.notify.policy import (
+    RANKS,
+    Because,
+    Dispatch,
+    Follow,
+    Next,
+    is_page,
+    is_urgent,
+    max_age_of,
+    policy_of,
+)
 from sre.notify.policy import too_old as why_too_old
 from sre.notify.renderer import Render, Renderer
 from sre.settings.notify import NotifySettings
@@ -67,7 +79,7 @@ class Delivery:
         self._policy = policy_of(settings)
         self._channels = Channels(settings.channels, self._policy, clock, send, render or Renderer(settings))
         self._clock = clock
-        self._rng = rng
+        self._waits = Waits(settings, self._policy, clock, rng)
         self._owner = owner or f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._wake = asyncio.Event()
         self._stopping = False
@@ -75,6 +87,7 @@ class Delivery:
         self._taken: deque[OutboxRow] = deque()  # leased, not yet begun; a late answer of the store lands here too
         self._outcomes = Outcomes(self._calls)
         self._unsaved = Unsaved(clock)
+        self._early = EarlyTries(store, self._calls, self._channels, self._unsaved, self._policy, clock)
         self._duties = Duties(settings.channels, clock, tell=self.send_unstored, count=count_failure)
         self._stranded = False
         self._escalated_at = -POLL_SECONDS
@@ -285,26 +298,29 @@ class Delivery:
     async def _deliver_row(self, row: OutboxRow) -> None:
         attempts = max(row.attempts, self._outcomes.attempts(row.id)) + 1
         unknown = max(row.unknown_outcomes, self._outcomes.unknown_outcomes(row.id))
-        follow = None
+        follow, began = None, self._clock.monotonic()
         try:
             result, too_old = await self._try(row)
             unknown += self._channels.may_have_arrived(row.channel, result)
             follow = self._channels.follow(
-                row.channel, result, attempts, page=is_page(row), unknown_outcomes=unknown, too_old=too_old
-            )
-            wait = self._wait(attempts, result, follow)
+                row.channel, result, attempts, page=is_page(row), urgent=is_urgent(row), unknown_outcomes=unknown,
+                too_old=too_old,
+            )  # fmt: skip
+            wait = self._waits.after(attempts, result, follow, row.message, row.age_seconds, began)
             outcome = self._marks.after(row, result, follow, attempts=attempts, unknown=unknown, wait=wait)
         except Exception as error:  # a mistake of ours: without an outcome its lease would hold it, then it were due
             log.exception("outbox: delivering message %d to %s failed; it is repeated", row.id, row.channel)
             self._duties.count_mistake()
             unknown += 1
-            wait = max(self._backoff(attempts), seldom_seconds(unknown, self._policy))
+            wait = self._waits.mistaken(attempts, unknown, row.message, row.age_seconds, began)
             outcome = self._marks.mistaken(row, error, attempts=attempts, unknown=unknown, wait=wait)
         if follow is not None and follow.next is Next.SENT:
             self._unsaved.forget(key_of(row))  # its twin, should it wait in memory
         self._outcomes.add(row.id, outcome)
         try:
             await self._outcomes.write()
+            if follow is not None:
+                await self._early.after(row.channel, row.id, follow)
         except StateError as error:
             self._store_fails(error)
             # The store cannot queue it for the fallback now. Should it do so later, its row is known as delivered.
@@ -335,7 +351,7 @@ class Delivery:
             log.exception("outbox: delivering %s to %s failed; it is repeated", told.message.incident_id, told.channel)
             self._duties.count_mistake()
             item.unknown_outcomes += 1
-            wait = max(self._backoff(item.attempts), seldom_seconds(item.unknown_outcomes, self._policy))
+            wait = self._waits.mistaken(item.attempts, item.unknown_outcomes, told.message, 0.0, item.since)
             item.not_before = self._clock.monotonic() + wait
             if item.attempts >= self._policy.fallback_after_attempts:
                 self._fall_back(Follow(Next.REPEAT, Because.FAILS_AGAIN, fallback=True), told)
@@ -352,10 +368,11 @@ class Delivery:
         item.unknown_outcomes += self._channels.may_have_arrived(row.channel, result)
         key = key_of(item.message)
         follow = self._channels.follow(
-            row.channel, result, item.attempts, page=is_page(row), unknown_outcomes=item.unknown_outcomes,
-            too_old=too_old,
+            row.channel, result, item.attempts, page=is_page(row), urgent=is_urgent(row),
+            unknown_outcomes=item.unknown_outcomes, too_old=too_old,
         )  # fmt: skip
-        item.not_before = self._clock.monotonic() + self._wait(item.attempts, result, follow)
+        wait = self._waits.after(item.attempts, result, follow, row.message, 0.0, item.since)
+        item.not_before = self._clock.monotonic() + wait
         if follow.next is Next.SENT:
             self._unsaved.sent(key)
         else:
@@ -364,18 +381,10 @@ class Delivery:
             self.statistics[channel.name].dead += follow.next is Next.GIVE_UP
             self._unsaved.forget(key)
         self._fall_back(follow, item.message)
-
-    def _wait(self, attempts: int, result: DeliveryResult, follow: Follow) -> float:
-        """Seconds until the next try."""
-        return max(self._backoff(attempts), result.retry_after_seconds or 0.0, follow.wait_seconds)
-
-    def _backoff(self, attempts: int) -> float:
-        return backoff_seconds(
-            attempts,
-            initial_seconds=self._settings.initial_backoff_seconds,
-            max_seconds=self._settings.max_backoff_seconds,
-            rng=self._rng,
-        )
+        try:
+            await self._early.after(channel.name, key, follow)
+        except StateError as error:
+            self._store_fails(error)
 
     async def _give_back(self) -> None:
         """End what is under way and put it back; its worker is killed, so the next sender need not wait."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from sre.actions.records import OutboxRow
 from sre.clock import Clock
-from sre.control.delivery_records import LABELS, ChannelStatistics
+from sre.control.delivery_records import LABELS, ChannelStatistics, Key
 from sre.notify.delivery import Cause, DeliveryResult, Send, Verdict
 from sre.notify.forms import Rendered, render
 from sre.notify.policy import Follow, Policy, after_try, is_down
@@ -33,6 +33,7 @@ class Channels:
         self._policy, self._clock, self._send, self._draw = policy, clock, send, draw
         self._failures: dict[str, int] = {}  # in a row
         self._paused: dict[str, float] = {}  # until when its provider wants to be left alone
+        self._brought_forward: dict[str, set[int | Key]] = {}
         self.statistics = {name: ChannelStatistics() for name in self._settings}
 
     def __iter__(self) -> Iterator[str]:
@@ -54,6 +55,13 @@ class Channels:
         if not late and not is_down(self._failures.get(name, 0), self._policy):
             return None
         return self.statistics[name].last_error or "no answer"
+
+    def brought_forward(self, name: str) -> set[int | Key]:
+        """
+        Messages that had their early try since the channel was last down: see ``EarlyTries``. A channel that delivers
+        others and not this one is no reason for a second one.
+        """
+        return self._brought_forward.setdefault(name, set())
 
     async def attempt(self, row: OutboxRow) -> DeliveryResult:
         """Render and send once; count it. Never raises but CancelledError."""
@@ -85,6 +93,7 @@ class Channels:
         attempts: int,
         *,
         page: bool,
+        urgent: bool,
         unknown_outcomes: int = 0,
         too_old: bool = False,
     ) -> Follow:
@@ -99,6 +108,8 @@ class Channels:
             self._failures[name] = 0
         elif not too_old:
             self._failures[name] = self._failures.get(name, 0) + 1
+            if is_down(self._failures[name], self._policy):
+                self._brought_forward.pop(name, None)  # when it works again, that is another recovery
         wait = result.retry_after_seconds
         if result.cause is Cause.CREDENTIALS and self[name].kind == "email":
             # A mail server that counts refused log-ins locks the account, for everybody who uses it.
@@ -107,7 +118,7 @@ class Channels:
             self._pause(name, min(wait, self._policy.max_backoff_seconds))
         return after_try(
             result.verdict, self._policy, attempts=attempts, failures_in_row=self._failures.get(name, 0),
-            page=page, unknown_outcomes=unknown_outcomes, retry_after_seconds=wait, too_old=too_old,
+            page=page, urgent=urgent, unknown_outcomes=unknown_outcomes, retry_after_seconds=wait, too_old=too_old,
         )  # fmt: skip
 
     def _pause(self, name: str, seconds: float) -> None:

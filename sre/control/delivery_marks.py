@@ -50,7 +50,7 @@ class Marks:
                 row.message.incident_id, row.channel, follow.because.value, detail, also,
             )  # fmt: skip
             return Outcome(
-                lambda: store.mark_dead(row.id, owner=owner, error=detail, fallback=fallback),
+                lambda: store.mark_dead(row.id, owner=owner, error=detail, fallback=fallback, unknown_outcomes=unknown),
                 attempts,
                 None,
             )

@@ -252,7 +252,8 @@ class Desk:
 def acknowledgement_json(found: Acknowledgement) -> dict[str, Any]:
     """Return what became of an acknowledgement as a JSON-able mapping."""
     return {
-        "outcome": found.outcome.value, "incidents": list(found.incidents), "by": found.by, "at_wall": found.at_wall
+        "outcome": found.outcome.value, "incidents": list(found.incidents), "by": found.by, "at_wall": found.at_wall,
+        "quieted": found.quieted,
     }  # fmt: skip
 
 

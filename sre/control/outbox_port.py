@@ -34,7 +34,11 @@ class Outbox(Protocol):
         unknown_outcomes: int,
     ) -> bool: ...
 
-    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None) -> bool: ...
+    def mark_dead(
+        self, row_id: int, *, owner: str, error: str, fallback: str | None, unknown_outcomes: int
+    ) -> bool: ...
+
+    def bring_forward(self, channel: str, *, unknown_outcomes: int, exclude: Collection[int]) -> int | None: ...
 
     def divert(self, channel: str, fallback: str, reason: str) -> int: ...
 
@@ -73,8 +77,11 @@ class NoOutbox:
     ) -> bool:
         return False
 
-    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None) -> bool:
+    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None, unknown_outcomes: int) -> bool:
         return False
+
+    def bring_forward(self, channel: str, *, unknown_outcomes: int, exclude: Collection[int]) -> int | None:
+        return None
 
     def divert(self, channel: str, fallback: str, reason: str) -> int:
         return 0

@@ -84,6 +84,13 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
+def next_try_in_seconds(row: OutboxRow) -> float | None:
+    """Return when a waiting message is due; None where that is no matter of seconds, or it is finished or under way."""
+    if row.state not in (OutboxState.HELD, OutboxState.PENDING) or row.waits_for in ("quiet_hours", "gathering"):
+        return None
+    return round(max(0.0, row.due_in_seconds), 1)
+
+
 def notification_json(row: OutboxRow) -> dict[str, Any]:
     """Return a message of the outbox as a JSON-able mapping, without its text."""
     return {
@@ -99,6 +106,8 @@ def notification_json(row: OutboxRow) -> dict[str, Any]:
         "fallback_of": row.fallback_of,
         "fell_back": row.fell_back,
         "attempts": row.attempts,
+        "unknown_outcomes": row.unknown_outcomes,
+        "next_try_in_seconds": next_try_in_seconds(row),
         "last_error": row.last_error,
         "created_wall": row.created_wall,
         "sent_wall": row.sent_wall,

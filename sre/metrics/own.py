@@ -363,7 +363,11 @@ DELIVERIES = _own(
     "sre_notification_deliveries_total", Kind.COUNTER,
     "Delivery tries: delivered, failed, rejected (refused), unknown (cut off).", (CHANNEL, OUTCOME),
 )  # fmt: skip
-OUTBOX_MESSAGES = _own("sre_outbox_messages", Kind.GAUGE, "Messages in the outbox: pending, dead.", (CHANNEL, STATE))
+OUTBOX_MESSAGES = _own(
+    "sre_outbox_messages", Kind.GAUGE,
+    "Messages in the outbox: pending, dead, perhaps_told (given up; may have arrived, or another channel has it).",
+    (CHANNEL, STATE),
+)  # fmt: skip
 OUTBOX_OLDEST_SECONDS = _own(
     "sre_outbox_oldest_seconds", Kind.GAUGE, "Age of the oldest pending message, 0 without any.", (CHANNEL,),
     unit=Unit.SECONDS,
@@ -377,7 +381,8 @@ WEBHOOK_UP = _own(
 WEBHOOK_REQUESTS = _own(
     "sre_webhook_requests_total", Kind.COUNTER,
     "Requests to the webhook: accepted (on disk), told to come again (busy, slow, unstored, too_many_connections, "
-    "slow_headers, broken_off), or refused for good (unauthorized, too_large, encoded, refused, too_large_headers).",
+    "slow_headers, broken_off), or refused for good (unauthorized, too_large, encoded, refused, too_large_headers, "
+    "malformed).",
     (OUTCOME,), optional=True, needs=_WEBHOOK,
 )  # fmt: skip
 WEBHOOK_ALERTS = _own(

@@ -277,10 +277,29 @@ def _notifications(selection: Selection) -> list[Alert]:
             severity=Severity.PAGE,
             dimension=Dimension.RESOURCE,
             summary="Channel {{ $labels.channel }} gave up on {{ $value | humanize }} messages.",
-            description="Nobody was told over {{ $labels.channel }}; the messages wait in the outbox of "
-            "{{ $labels.instance }} for a person.",
+            description="Nobody is known to have got them: not over {{ $labels.channel }}, nor over its fallback. They "
+            "wait in the outbox of {{ $labels.instance }} for a person.",
             scenario=_state(
                 selection, own.OUTBOX_MESSAGES, {"channel": "mail"}, "1m", firing=2, value="2", hidden={"state": "dead"}
+            ),
+        ),
+        _sre(
+            "SreNotificationsUncertain",
+            compare(sum_by(selection.gauge(own.OUTBOX_MESSAGES, state="perhaps_told"), INSTANCE, own.CHANNEL), ">", 0),
+            for_="0s",
+            severity=Severity.TICKET,
+            dimension=Dimension.RESOURCE,
+            summary="Channel {{ $labels.channel }} gave up on {{ $value | humanize }} messages that people may have.",
+            description="They may have arrived over {{ $labels.channel }}, whose provider answers too late or not at "
+            "all, or the fallback has them. They wait in the outbox of {{ $labels.instance }} until a person looks.",
+            scenario=_state(
+                selection,
+                own.OUTBOX_MESSAGES,
+                {"channel": "mail"},
+                "1m",
+                firing=2,
+                value="2",
+                hidden={"state": "perhaps_told"},
             ),
         ),
         _sre(

@@ -114,6 +114,14 @@ def is_page(row: OutboxRow) -> bool:
     return PAGE_RANK in (rank_of(severity) for severity in known if severity is not None)
 
 
+def is_urgent(row: OutboxRow) -> bool:
+    """
+    Whether ``row`` is worth the risk of calling somebody once more: a page is, but not that it ended, or that somebody
+    has it.
+    """
+    return is_page(row) and row.message.event not in ("resolve", "acknowledge")
+
+
 def max_age_of(message: Message, policy: Policy) -> float:
     """Return the seconds after which ``message`` is not sent any more."""
     longest = policy.dispatch.max_age_seconds
@@ -274,6 +282,7 @@ def after_try(
     attempts: int,
     failures_in_row: int,
     page: bool,
+    urgent: bool | None = None,
     unknown_outcomes: int = 0,
     retry_after_seconds: float | None = None,
     too_old: bool = False,
@@ -285,6 +294,7 @@ def after_try(
         attempts: Tries of this message, this one included.
         failures_in_row: Tries on this channel that did not deliver since one last did, this one included.
         page: No number of tries ends it: a mail server may be down for hours, and then somebody is to hear of it.
+        urgent: It is sent again, however often it may have arrived; None: as ``page``.
         unknown_outcomes: Tries of this message that may have arrived, this one included.
         retry_after_seconds: What the provider asks to wait.
         too_old: It was not tried: it is older than anybody wants to hear.
@@ -299,7 +309,7 @@ def after_try(
         # However often: what stands in its way may take a person hours to clear, and then it is to arrive.
         return Follow(Next.REPEAT, Because.REFUSED_NOW, fallback=True)
     if verdict is Verdict.UNKNOWN and unknown_outcomes >= policy.max_unknown_outcomes:
-        if not page:
+        if not (page if urgent is None else urgent):
             return Follow(Next.GIVE_UP, Because.OUTCOME_UNKNOWN, fallback=True)
         wait = seldom_seconds(unknown_outcomes, policy)
         return Follow(Next.REPEAT, Because.OUTCOME_UNKNOWN, fallback=True, wait_seconds=wait)

@@ -20,7 +20,7 @@ from tests.cli.conftest import RunSre
         ("notify outbox show 7", 3, "no message 7"),
         ("incident show nix", 3, "there is no 'nix'"),
         ("incident timeline nix", 3, "there is no 'nix'"),
-        ("incident ack nix", 3, "nobody was told of 'nix'"),
+        ("incident ack nix", 3, "no message about 'nix' is on record"),
         ("gate report nix", 2, "no run and no file 'nix'"),
         ("gate baseline show nix", 2, "no baseline 'nix'"),
         ("analyze bottleneck nix", 2, "no run and no file 'nix'"),

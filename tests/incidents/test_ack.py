@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sre.actions.records import OutboxMessage, OutboxState
+from sre.adapters.clock import SystemClock
 from sre.adapters.incident_files import IncidentFiles
 from sre.adapters.store import GuardStore, StoreReader
 from sre.cli.main import run
@@ -20,6 +24,7 @@ from sre.notify.policy import Dispatch, Storm
 from sre.servers.guard_api import guard_app, serve_unix
 from sre.settings.paths import StatePaths
 from sre.testing.clock import ManualClock
+from sre.watchdog.processes import boot_id
 from tests.guard.world import World
 from tests.store.samples import message, post
 
@@ -135,7 +140,7 @@ def test_what_is_over_or_unknown_is_said(hang: StatePaths, capsys: pytest.Captur
         f"{ID} is resolved at 2027-01-15 08:00:00 UTC; there is nothing to acknowledge\n"
     )
     assert sre(hang, "incident", "ack", "inc-20270115-080000-ffff") == 3
-    assert "nobody was told of 'inc-20270115-080000-ffff'; see sre incident list" in capsys.readouterr().err
+    assert "no message about 'inc-20270115-080000-ffff' is on record; see sre incident list" in capsys.readouterr().err
 
 
 def test_a_stack_that_never_ran_has_nothing_to_acknowledge(
@@ -143,7 +148,9 @@ def test_a_stack_that_never_ran_has_nothing_to_acknowledge(
 ) -> None:
     never = f"no state yet in {paths.root}: the guard has not run; start it with sre up\n"
     assert sre(paths, "incident", "ack", ID) == 3
-    assert capsys.readouterr().err == f"{never}sre: incident: nobody was told of '{ID}'; see sre incident list\n"
+    assert capsys.readouterr().err == (
+        f"{never}sre: incident: no message about '{ID}' is on record; see sre incident list\n"
+    )
     assert sre(paths, "incident", "list") == 0
     assert capsys.readouterr() == ("no incidents\n", never)
     assert sre(paths, "incident", "show", ID) == 3
@@ -248,3 +255,46 @@ def test_all_that_is_dead_at_once(paths: StatePaths, capsys: pytest.CaptureFixtu
     for wrong in (("retry",), ("drop", "1", "--all-dead"), ("retry", "1", "--channel", "mail")):
         assert sre(paths, *outbox, *wrong) == 2
         assert "give either a message's id, or --all-dead" in capsys.readouterr().err
+
+
+def test_what_is_no_incident_says_so(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    notice, canary = "limit-lim-20270115-08", "canary-c1"
+    with store_of(paths) as store:
+        store.commit(state=None, outbox=[post(incident=notice, event="blind"), post(incident=canary, event="test")])
+    for name, what in ((notice, "a notice"), (canary, "a test"), ("test-20270115-080000", "a test")):
+        assert sre(paths, "incident", "ack", name) == 3
+        assert capsys.readouterr().out == f"{name} is {what}: nothing to acknowledge\n"
+    with store_of(paths) as store:
+        store.mark_failed(1, owner="o", error="cut off", retry_after_seconds=900, unknown_outcomes=3)
+    assert sre(paths, "incident", "ack", notice) == 0
+    assert capsys.readouterr().out == f"{notice} is a notice: nothing to acknowledge; it is not repeated any more\n"
+
+
+def test_a_message_that_waits_says_when_it_is_tried_next(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    with GuardStore.open(paths.guard_db, clock=SystemClock(), boot_id=boot_id()) as store:
+        store.commit(state=None, outbox=[post(incident="alert-1"), post(incident="alert-2")])
+        store.mark_failed(1, owner="o", error="cut off", retry_after_seconds=90_000, unknown_outcomes=3)
+        store.mark_dead(2, owner="o", error="550")
+    assert sre(paths, "notify", "outbox", "list", "-o", "json") == 3
+    waiting, dead = json.loads(capsys.readouterr().out)
+    assert 80_000 < waiting["next_try_in_seconds"] <= 90_000
+    assert (waiting["unknown_outcomes"], dead["next_try_in_seconds"]) == (3, None)
+    for command in (("list",), ("show", "1")):
+        sre(paths, "notify", "outbox", *command)
+        assert re.search(r"^       next try in [89]\d{4} s$", capsys.readouterr().out, re.MULTILINE), command
+
+
+def test_no_name_fills_the_list(paths: StatePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    alert = replace(message("alert-1"), reason="A" * 5000, scope="s" * 5000)
+    with store_of(paths) as store:
+        store.commit(state=None, outbox=[OutboxMessage(alert, "mail")])
+    assert sre(paths, "incident", "list") == 0
+    out = capsys.readouterr().out
+    assert f"  {'A' * 117}...  {'s' * 117}...\n" in out
+
+
+def test_an_answer_that_nobody_gets_is_no_success(paths: StatePaths) -> None:
+    command = f'exec "{sys.executable}" -m sre --state-dir "{paths.root}" notify outbox list >&-'
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr == "sre: the output cannot be written: stdout is closed\n"

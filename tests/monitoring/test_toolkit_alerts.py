@@ -9,7 +9,7 @@ import pytest
 
 from sre.monitoring import alerts_toolkit
 from sre.monitoring.cases import alerts_of, expand
-from sre.monitoring.catalogue_rules import selection
+from sre.monitoring.catalogue_rules import MAX_RULES, selection
 from sre.monitoring.model import Group
 from sre.monitoring.promql import seconds
 from sre.settings.monitoring import MonitoringSettings
@@ -18,7 +18,7 @@ from tests.monitoring.promtool import SETTINGS, judge_cases, judge_values
 
 def groups(settings: MonitoringSettings = SETTINGS) -> tuple[Group, ...]:
     every = tuple(alerts_toolkit.alerts(selection(settings), settings))
-    return (Group("toolkit", every),)
+    return tuple(Group(f"toolkit-{at}", every[at : at + MAX_RULES]) for at in range(0, len(every), MAX_RULES))
 
 
 def test_other_intervals_and_matchers_change_nothing(tmp_path: Path) -> None:

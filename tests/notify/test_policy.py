@@ -30,6 +30,7 @@ from sre.notify.policy import (
     after_try,
     is_down,
     is_page,
+    is_urgent,
     max_age_of,
     plan,
     policy_of,
@@ -202,6 +203,18 @@ def test_the_end_of_a_page_is_tried_as_long_as_the_page() -> None:
     assert is_page(row_of(end, "page")), "also where the page itself went out before, by itself"
     assert not is_page(row_of(end, "ticket", opened=ticket))
     assert not is_page(row_of(ticket, "ticket"))
+
+
+def test_an_end_or_an_acknowledgement_is_not_worth_calling_somebody_again_and_again() -> None:
+    page = message()
+    assert is_urgent(row_of(page, "page"))
+    assert is_urgent(row_of(replace(page, event="blind"), "page")), "a notice has nobody else to tell it"
+    for event in ("resolve", "acknowledge"):
+        assert not is_urgent(row_of(replace(page, event=event, severity="info"), "page")), event
+    given_up = after_try(
+        Verdict.UNKNOWN, POLICY, attempts=3, failures_in_row=3, page=True, urgent=False, unknown_outcomes=3
+    )
+    assert given_up == Follow(Next.GIVE_UP, Because.OUTCOME_UNKNOWN, fallback=True)
 
 
 def row_of(told: Message, severity: str, opened: Message | None = None) -> OutboxRow:

@@ -82,7 +82,8 @@ def test_a_damaged_payload_does_not_keep_the_rest_back(old: Path, open_store: Op
 def test_only_the_guard_changes_the_file(old: Path, clock: ManualClock, opened: Callable[..., object]) -> None:
     before = old.read_bytes()
     with pytest.raises(
-        StateError, match=r"written by an older sre \(schema 1, this one reads 4\).*sre down, then sre up"
+        StateError,
+        match=r"by an older sre \(schema 1, this one reads 4\).*sre down, then sre up; or end sre webhook serve",
     ):
         opened(old, clock=clock, boot_id="boot-1")
     assert old.read_bytes() == before

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from sre.actions.records import OutboxRow
 from sre.adapters.store import digests
 from sre.adapters.store.moment import Now
-from sre.adapters.store.outbox import unneeded
-from sre.adapters.store.rows import COLUMNS, as_row
+from sre.adapters.store.repeats import unneeded
+from sre.adapters.store.rows import AGAIN, COLUMNS, as_row
 from sre.notify.policy import (
     ALL_RANKS,
     MANY_IN_THE_MORNING,
@@ -34,7 +34,6 @@ AT_ONCE = ("", "quiet_hours_over")
 """What a new message may wait for when it may be taken; one that quiet hours hold is not among them."""
 
 NEW = "state IN ('held', 'pending') AND begun_boot IS NULL"
-AGAIN = "state IN ('held', 'pending', 'sending') AND begun_boot IS NOT NULL"
 IS_DUE = "(boot_id != :boot OR due_at <= :at)"
 IN_ORDER = (
     "NOT EXISTS (SELECT 1 FROM outbox before WHERE before.incident_id = outbox.incident_id"

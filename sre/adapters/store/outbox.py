@@ -14,12 +14,11 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 
-from sre.actions.records import OutboxMessage, OutboxRow, OutboxState
+from sre.actions.records import AckOutcome, OutboxMessage, OutboxRow, OutboxState
 from sre.actions.types import Message
 from sre.adapters.store import ends, incidents
 from sre.adapters.store.moment import Now
 from sre.notify.envelope import message_from_json, message_to_json
-from sre.notify.escalation import FIRST_LEVEL
 from sre.notify.policy import NAMES, rank_of
 
 FINISHED_KEPT = 50_000
@@ -139,32 +138,6 @@ def fold(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
     return len(rows)
 
 
-def unneeded(connection: sqlite3.Connection, row: OutboxRow, now: Now) -> bool:
-    """
-    Supersede ``row`` if nobody needs it any more, and return whether that is so: its incident was resolved or
-    acknowledged while a sender had it that never told how that ended, or that failed.
-    """
-    name = row.message.incident_id
-    if _resolved_opener(connection, row):
-        return fold(connection, name, now) > 0
-    level = row.message.event == "escalate" and row.level > FIRST_LEVEL
-    if not level and not (row.message.event in ("open", "escalate") and row.unknown_outcomes):
-        return False
-    found = incidents.one(connection, name)
-    return found is not None and found.acknowledged_wall is not None and hush(connection, name, now) > 0
-
-
-def _resolved_opener(connection: sqlite3.Connection, row: OutboxRow) -> bool:
-    """Whether ``row`` opens an incident on a channel that has its "resolve" message too: ``fold`` takes it."""
-    if row.message.event not in ("open", "escalate", "acknowledge", "digest"):
-        return False
-    found = connection.execute(
-        "SELECT 1 FROM outbox WHERE incident_id = ? AND event = 'resolve' AND channel = ?",
-        (row.message.incident_id, row.channel),
-    ).fetchone()
-    return found is not None
-
-
 def lease(connection: sqlite3.Connection, rows: Iterable[OutboxRow], now: Now, *, owner: str, seconds: float) -> None:
     """Give ``rows`` to ``owner``: another sender gets them only after ``seconds``. Inside a transaction."""
     for row in rows:
@@ -235,7 +208,8 @@ def finish(
     if done and state is OutboxState.SENT:
         # Its own channel has delivered it after all; the fallback need not, if it has not begun.
         connection.execute(
-            "UPDATE outbox SET state = 'superseded', last_error = 'its own channel delivered it'"
+            "UPDATE outbox SET state = 'superseded',"
+            " last_error = coalesce(last_error || '; ', '') || 'its own channel delivered it'"
             " WHERE fallback_of = ? AND state IN ('held', 'pending') AND begun_boot IS NULL",
             (row_id,),
         )
@@ -245,20 +219,6 @@ def finish(
 def storable(text: str) -> str:
     """Return ``text`` without what no file takes: half a surrogate pair, from what a system calls a file, becomes ?"""
     return text.encode("utf-8", "replace").decode()
-
-
-def hush(connection: sqlite3.Connection, incident_id: str, now: Now) -> int:
-    """
-    Somebody acknowledged it: supersede what was queued because nobody did, and what is only repeated because it may not
-    have arrived. Inside a transaction.
-    """
-    return connection.execute(
-        "UPDATE outbox SET state = 'superseded', last_error = 'acknowledged', lease_owner = NULL WHERE incident_id = ?"
-        " AND (event = 'escalate' AND level > ? OR event IN ('open', 'escalate') AND unknown_outcomes > 0)"
-        " AND (state IN ('held', 'pending')"
-        "  OR (state = 'sending' AND (boot_id != ? OR due_at <= ?)))",
-        (incident_id, FIRST_LEVEL, now.boot_id, now.monotonic),
-    ).rowcount
 
 
 def incidents_of_digest(connection: sqlite3.Connection, digest: str) -> tuple[str, ...]:
@@ -277,6 +237,17 @@ def incidents_of_digest(connection: sqlite3.Connection, digest: str) -> tuple[st
             elif incident_id not in asked:
                 asked.append(str(incident_id))
     return tuple(found)
+
+
+def kind_of(connection: sqlite3.Connection, name: str) -> AckOutcome:
+    """Return what a name is that no incident has: a notice, an incident that is over and forgotten, or nothing."""
+    found = connection.execute(
+        "SELECT max(event IN ('open', 'escalate', 'resolve')) FROM outbox WHERE incident_id = ?", (name,)
+    ).fetchone()[0]
+    if found is None:
+        return AckOutcome.UNKNOWN
+    # The end of a digest of notices is a "resolve", too: all of what it told is over.
+    return AckOutcome.RESOLVED if found else AckOutcome.NOTICE
 
 
 def opening(connection: sqlite3.Connection, name: str) -> Message | None:
@@ -346,7 +317,7 @@ def strand(connection: sqlite3.Connection, known_channels: Collection[str]) -> i
     marks = ",".join("?" * len(known_channels))
     return connection.execute(
         "UPDATE outbox SET state = 'dead', lease_owner = NULL,"
-        " last_error = 'channel ' || channel || ' is not in sre.yaml'"
+        " last_error = coalesce(last_error || '; ', '') || 'channel ' || channel || ' is not in sre.yaml'"
         f" WHERE state IN ('held', 'pending', 'sending') AND channel NOT IN ({marks})",
         tuple(known_channels),
     ).rowcount

@@ -18,6 +18,21 @@ COLUMNS = (
 )
 
 
+AGAIN = "state IN ('held', 'pending', 'sending') AND begun_boot IS NOT NULL"
+"""Messages that were tried before, as an index of theirs says it."""
+
+PERHAPS_TOLD = (
+    "(unknown_outcomes > 0 AND (rank > 0 OR event IN ('resolve', 'acknowledge'))"
+    " OR EXISTS (SELECT 1 FROM outbox t LEFT JOIN outbox g ON g.id = t.digest_id"
+    "  WHERE t.incident_id = outbox.incident_id AND t.event = outbox.event AND t.level = outbox.level"
+    "  AND t.channel != outbox.channel AND outbox.fell_back AND (t.state = 'sent' OR g.state = 'sent')))"
+)
+"""
+Of what is dead: what may have arrived, and what another channel delivered in its place. Not a page that may have
+arrived: it is tried until it is too old, and then nobody is known to have got it.
+"""
+
+
 def select(
     connection: sqlite3.Connection,
     now: Now,
@@ -51,15 +66,19 @@ def select(
 def load(connection: sqlite3.Connection, now: Now) -> list[OutboxLoad]:
     """Return what waits and what is dead, per channel."""
     rows = connection.execute(
-        "SELECT channel, sum(waiting), sum(dead), max(age) FROM ("
-        " SELECT channel, count(*) AS waiting, 0 AS dead, max(CASE WHEN waits_for != 'quiet_hours' THEN"
+        "SELECT channel, sum(waiting), sum(dead), max(age), sum(told) FROM ("
+        " SELECT channel, count(*) AS waiting, 0 AS dead, 0 AS told, max(CASE WHEN waits_for != 'quiet_hours' THEN"
         "  CASE WHEN created_boot = ? THEN ? - created_at ELSE ? - created_wall END END) AS age"
         "  FROM outbox WHERE state IN ('held', 'pending', 'sending') GROUP BY channel"
-        " UNION ALL SELECT channel, 0, count(*), NULL FROM outbox WHERE state = 'dead' GROUP BY channel"
+        f" UNION ALL SELECT channel, 0, count(*), sum({PERHAPS_TOLD}), NULL FROM outbox WHERE state = 'dead'"
+        " GROUP BY channel"
         ") GROUP BY channel ORDER BY channel",
         (now.boot_id, now.monotonic, now.wall),
     )
-    return [OutboxLoad(str(channel), int(pending), int(dead), oldest) for channel, pending, dead, oldest in rows]
+    return [
+        OutboxLoad(str(channel), int(pending), int(dead), oldest, perhaps_told=int(told))
+        for channel, pending, dead, oldest, told in rows
+    ]
 
 
 def as_row(columns: Sequence[object], now: Now) -> OutboxRow:

@@ -261,7 +261,7 @@ def _check_identity(connection: sqlite3.Connection, path: Path, take_older: bool
         raise corrupt(path, f"schema version {version}")
     if version < SCHEMA_VERSION and not take_older:
         raise StateError(
-            f"guard state {path}: written by an older sre (schema {version}, this one reads {SCHEMA_VERSION}); the"
-            " guard brings it up to date when it starts: sre down, then sre up"
+            f"guard state {path}: written by an older sre (schema {version}, this one reads {SCHEMA_VERSION}); it is"
+            " brought up to date at the next start: sre down, then sre up; or end sre webhook serve and start it again"
         )
     return int(version)

@@ -17,7 +17,7 @@ from sre.actions.records import (
     OutboxState,
 )
 from sre.actions.types import Message
-from sre.adapters.store import digests, fallbacks, schema
+from sre.adapters.store import digests, fallbacks, repeats, schema
 from sre.adapters.store import dispatch as dispatching
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
@@ -270,9 +270,32 @@ class GuardStore(Writing):
             fallback=fallback, unknown_outcomes=unknown_outcomes,
         )  # fmt: skip
 
-    def mark_dead(self, row_id: int, *, owner: str, error: str, fallback: str | None = None) -> bool:
-        """Record that it is given up: a person has to look. ``fallback`` is told, as by ``mark_failed``."""
-        return self._finish(row_id, owner=owner, state=OutboxState.DEAD, error=error, fallback=fallback)
+    def mark_dead(
+        self, row_id: int, *, owner: str, error: str, fallback: str | None = None, unknown_outcomes: int = 0
+    ) -> bool:
+        """Record that it is given up: a person has to look. The rest as in ``mark_failed``."""
+        return self._finish(
+            row_id, owner=owner, state=OutboxState.DEAD, error=error, fallback=fallback,
+            unknown_outcomes=unknown_outcomes,
+        )  # fmt: skip
+
+    def bring_forward(self, channel: str, *, unknown_outcomes: int, exclude: Collection[int] = ()) -> int | None:
+        """
+        Make one message of ``channel`` due that waits because it may have arrived ``unknown_outcomes`` times or more;
+        return its number. None, and nothing is written, where none waits but those of ``exclude``.
+        """
+        with self._reading() as connection:
+            if (
+                repeats.next_seldom(
+                    connection, channel, self._now(), unknown_outcomes=unknown_outcomes, exclude=exclude
+                )
+                is None
+            ):
+                return None
+        with self._transaction() as connection:
+            return repeats.bring_forward(
+                connection, channel, self._now(), unknown_outcomes=unknown_outcomes, exclude=exclude
+            )
 
     def divert(self, channel: str, fallback: str, reason: str) -> int:
         """

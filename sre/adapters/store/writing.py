@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sre.actions.records import Acknowledgement, AckOutcome, JournalEntry, OutboxMessage
 from sre.actions.types import Message
-from sre.adapters.store import ends, schema
+from sre.adapters.store import ends, repeats, schema
 from sre.adapters.store import incidents as incident_table
 from sre.adapters.store import journal as journal_table
 from sre.adapters.store import outbox as outbox_table
@@ -26,7 +26,7 @@ ACKNOWLEDGED_AT_ONCE = 200
 _ACK_ORDER = {
     outcome: order
     for order, outcome in enumerate(
-        (AckOutcome.ACKNOWLEDGED, AckOutcome.ALREADY, AckOutcome.RESOLVED, AckOutcome.UNKNOWN)
+        (AckOutcome.ACKNOWLEDGED, AckOutcome.ALREADY, AckOutcome.RESOLVED, AckOutcome.NOTICE, AckOutcome.UNKNOWN)
     )
 }
 """Of several incidents the first of these counts."""
@@ -107,12 +107,30 @@ class Writing(StoreReader):
                 now = self._now()
                 one = incident_table.acknowledge(connection, part, by=by, note=note, now=now)
                 for name in one.incidents:
-                    outbox_table.hush(connection, name, now)
+                    repeats.hush(connection, name, now)
                 if one.incidents and not done:
                     self._tell_acknowledged(connection, incident_id, len(names), by=by, note=note, via=via, tell=tell)
             done += one.incidents
             found = min(found, one, key=lambda result: _ACK_ORDER[result.outcome])
+        with self._transaction() as connection:
+            now = self._now()
+            if found.outcome is AckOutcome.UNKNOWN:
+                return self._acknowledge_notice(connection, incident_id, by=by, via=via)
+            if names != (incident_id,):
+                repeats.hush(connection, incident_id, now)  # who answers a digest has it, notices in it included
+            repeats.hush_digests(connection, names, now)
         return replace(found, incidents=tuple(done))
+
+    def _acknowledge_notice(self, connection: sqlite3.Connection, name: str, *, by: str, via: str) -> Acknowledgement:
+        """What is no incident has nothing to acknowledge; but who answers it has it, so it is not repeated."""
+        known = outbox_table.kind_of(connection, name)
+        if known is not AckOutcome.NOTICE:
+            return Acknowledgement(known)
+        quieted = repeats.hush(connection, name, self._now())
+        if quieted:
+            data: dict[str, object] = {"by": by, "via": via, "messages": quieted}
+            self._write(connection, journal=[self._entry("override", name, "not_repeated", data, name)])
+        return Acknowledgement(known, quieted=quieted)
 
     def _tell_acknowledged(
         self, connection: sqlite3.Connection, name: str, count: int, *, by: str, note: str, via: str,

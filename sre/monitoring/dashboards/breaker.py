@@ -269,8 +269,9 @@ def _health(from_: Sources) -> tuple[Panel | None, ...]:
             "outbox", "Outbox", Kind.LINES, Shown.COUNT,
             (Query(max_by(_guard(from_, own.OUTBOX_MESSAGES), own.CHANNEL, own.STATE),
                    labels(own.CHANNEL, own.STATE)),),
-            "Messages that wait, and those given up (dead).", "dead ones: nobody was told.", empty="no channels",
-            alerts=("SreNotificationsDead",),
+            "Messages that wait, and those given up: dead, and perhaps_told (may have arrived, or a fallback has it).",
+            "dead ones: nobody is known to have been told.", empty="no channels",
+            alerts=("SreNotificationsDead", "SreNotificationsUncertain"),
         ),
         Panel(
             "outbox-age", "Oldest message", Kind.LINES, Shown.SECONDS,
