@@ -33,6 +33,8 @@ FAILED_RATIO = "failed_ratio"
 LESS_IS_WORSE = frozenset({"throughput_rps", "output_tokens_per_second"})
 METRICS = (*TIMES, FAILED_RATIO, *sorted(LESS_IS_WORSE))
 TOKENS_PER_ANSWER = "tokens_per_answer"
+PROMPT_TOKENS_PER_ANSWER = "prompt_tokens_per_answer"
+EVENTS_PER_ANSWER = "events_per_answer"
 CACHED_RATIO = "cached_ratio"
 WORDLESS_RATIO = "wordless_ratio"
 EVENTS_PER_TOKEN = "events_per_token"
@@ -165,12 +167,14 @@ def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
     served = stage.completed_rps * kind.ok / stage.ok if stage.ok else 0.0
     values["throughput_rps"] = served if kind.planned else None
     values["output_tokens_per_second"] = _tokens_per_second(stage, kind)
-    tokens = kind.output_tokens if stage.output_tokens_per_second is not None else None
-    values[TOKENS_PER_ANSWER] = tokens / kind.ok if tokens is not None and kind.ok else None
+    told = stage.output_tokens_per_second is not None  # else usage came with a part of the answers, or with none
+    for name, tokens in ((TOKENS_PER_ANSWER, kind.output_tokens), (PROMPT_TOKENS_PER_ANSWER, kind.prompt_tokens)):
+        values[name] = tokens / kind.ok if told and tokens is not None and kind.ok else None
     cached = kind.cached_tokens if kind.prompt_tokens else None
     values[CACHED_RATIO] = cached / kind.prompt_tokens if cached is not None and kind.prompt_tokens else None
     values[WORDLESS_RATIO] = kind.wordless / kind.ok if kind.ok else None
     values[EVENTS_PER_TOKEN] = kind.events_per_token
+    values[EVENTS_PER_ANSWER] = kind.events_per_answer
     for metric in (FAILED_RATIO, *LESS_IS_WORSE):
         counts[metric] = offered
     name = kind.request_class

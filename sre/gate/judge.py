@@ -20,7 +20,7 @@ from sre.gate.fingerprint import Fingerprint, require_equal
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_run
 from sre.gate.objectives import judge_objectives
 from sre.gate.result import RunResult
-from sre.gate.same_work import other_pieces
+from sre.gate.same_work import other_pieces, unknown_length
 from sre.gate.self_checks import Check
 from sre.gate.stages import Calibration
 from sre.gate.verdict import CellVerdict, GateVerdict, Reason, Verdict
@@ -78,7 +78,7 @@ def judge(
     remarks: tuple[str, ...] = ()
     if reference is not None:
         found += judge_cells(measured, reference, policy, doubt, beside)
-        remarks = _pieces(measured, reference, policy)
+        remarks = _remarks(measured, reference, policy)
     return _whole(
         found,
         doubt,
@@ -123,14 +123,18 @@ def compare(
     cells = judge_cells(mine, yours, policy, doubt)
     days = reference.days if isinstance(reference, Baseline) else ()
     return _whole(
-        cells, doubt, interrupted, _name(reference), compared=True, days=days, remarks=_pieces(mine, yours, policy)
+        cells, doubt, interrupted, _name(reference), compared=True, days=days, remarks=_remarks(mine, yours, policy)
     )
 
 
-def _pieces(
+def _remarks(
     candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], policy: JudgePolicy
 ) -> tuple[str, ...]:  # fmt: skip
-    return other_pieces(candidate, reference, named_cells(policy.cells, reference, policy.first_class))
+    cells = named_cells(policy.cells, reference, policy.first_class)
+    return (
+        *other_pieces(candidate, reference, cells),
+        *unknown_length(candidate, reference, cells, policy.may_differ),
+    )
 
 
 def reference_of(baseline: Reference | None) -> Sequence[MeasuredRun] | None:

@@ -182,6 +182,11 @@ def _hint(stage: StageResult, parts: Mapping[str, float], first: StageResult, be
         return "the parts exceed the whole: the engine also serves someone else, or its figures hold other requests"
     if stage is first:
         return ""
+    if (stage.plan.name, stage.plan.kind) == (
+        first.plan.name,
+        first.plan.kind,
+    ):  # another run of it: what differs is how runs vary, and not its growth
+        return "as the first stage"
     growth = parts["total"] - before["total"]
     if growth < NOTABLE_GROWTH * before["total"]:
         return "as the first stage"
@@ -191,7 +196,7 @@ def _hint(stage: StageResult, parts: Mapping[str, float], first: StageResult, be
         if name in parts and name in before
     }
     name, share = max(shares.items(), key=lambda one: one[1])
-    said = f"{share:.0%} of the growth is {name}"
+    said = f"{min(share, 1.0):.0%} of the growth is {name}"  # more than all of it where another part became less
     if stage.plan.kind is StageKind.MIXED and (_shorts_wait(stage, first) or name in ("prefill", "queue")):
         return f"{said}: shorts wait behind long prompts (head of line)"
     if name == "queue":

@@ -118,16 +118,19 @@ class RequestRecord:
         return self.cause is Cause.OK and not self.chunks and self.status == 200
 
     @property
-    def token_events(self) -> int | None:
+    def events(self) -> int | None:
         """
-        Events that carried tokens of a stream whose ``usage`` came. None: not known, no stream of our own, or
-        ``wordless``, which has a note of its own.
+        Events of an answered stream that carried tokens. None: no stream of our own, or ``wordless``, which has a note
+        of its own.
         """
-        if self.cause is not Cause.OK or self.status != 200 or self.first_chunk_at is None:
-            return None
-        if not self.output_tokens or not self.chunks:
+        if self.cause is not Cause.OK or self.status != 200 or self.first_chunk_at is None or not self.chunks:
             return None
         return self.chunks + self.reasoning_chunks
+
+    @property
+    def token_events(self) -> int | None:
+        """``events`` of a stream whose ``usage`` came; None: not known."""
+        return self.events if self.output_tokens else None
 
     @property
     def lag_seconds(self) -> float | None:

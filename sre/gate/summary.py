@@ -50,6 +50,8 @@ class ClassSummary:
         events_per_token: Events with tokens in them over the tokens that ``usage`` claims for the same answers. 1: each
             came alone; less: packed together, or claimed and not sent; more: sent again, or not counted. None: not
             known.
+        events_per_answer: Mean of the streams, events with tokens in them: the length where ``usage`` tells none. None:
+            no stream of our own.
     """
 
     request_class: str
@@ -66,6 +68,7 @@ class ClassSummary:
     cached_tokens: int | None
     wordless: int = 0
     events_per_token: float | None = None
+    events_per_answer: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +234,7 @@ def _class(name: str, records: Sequence[RequestRecord]) -> ClassSummary:
         cached_tokens=_sum(record.cached_tokens for record in records if record.cause is Cause.OK),
         wordless=sum(1 for record in ok if record.wordless),
         events_per_token=events_per_token(ok),
+        events_per_answer=_mean(record.events for record in ok),
     )
 
 
@@ -260,6 +264,12 @@ def _sum(values: Iterable[int | None]) -> int | None:
     """Of what was told; None where nothing was."""
     told = [value for value in values if value is not None]
     return sum(told) if told else None
+
+
+def _mean(values: Iterable[int | None]) -> float | None:
+    """Of what was told; None where nothing was."""
+    told = [value for value in values if value is not None]
+    return statistics.fmean(told) if told else None
 
 
 def _times(records: Sequence[RequestRecord], time_of: Callable[[RequestRecord], float]) -> list[float]:

@@ -27,7 +27,7 @@ class Reason(enum.Enum):
     TOO_FEW_SAMPLES = "too_few_samples"
     TOO_FEW_RUNS = "too_few_runs"
     NOISY = "noisy"  # the runs vary so much that a regression of the size to be found would be missed
-    LESS_WORK = "less_work"  # no slower, but its answers were shorter than the baseline's, or its prompts cached
+    LESS_WORK = "less_work"  # no slower, but its prompts or answers were shorter than the baseline's, or prompts cached
     WITHOUT_TEXT = "without_text"  # most answers had tokens and no text: no first token was seen
     NO_BASELINE = "no_baseline"
     NOT_MEASURED = "not_measured"  # the cell's stage was skipped

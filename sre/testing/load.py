@@ -45,6 +45,7 @@ class Behaviour:
         dies_after_seconds: Of the stage; from then on there is no connection, and ``smoke`` raises Unreachable.
         long_penalty_seconds: What every request of the mix waits longer while there are extra classes.
         lag_seconds: Of the client.
+        longest_prompt_tokens: It cuts longer prompts, and its usage says so. None: it reads them all.
     """
 
     capacity_rps: float = 1e9
@@ -55,6 +56,7 @@ class Behaviour:
     dies_after_seconds: float = math.inf
     long_penalty_seconds: float = 0.0
     lag_seconds: float = 0.0
+    longest_prompt_tokens: int | None = None
 
 
 class FakeLoad:
@@ -175,7 +177,8 @@ class FakeLoad:
                 service += does.long_penalty_seconds
             begin = max(record.sent_at, free_at)
             free_at = begin + 1 / does.capacity_rps
-            _answer(record, begin, service, one.prompt_tokens, one.max_tokens)
+            read = min(one.prompt_tokens, does.longest_prompt_tokens or one.prompt_tokens)
+            _answer(record, begin, service, read, one.max_tokens)
             open_until.append(record.ended_at or at)
             if record.ended_at is not None and record.ended_at >= started + does.dies_after_seconds:
                 _fail(record, Cause.TRANSPORT, started + does.dies_after_seconds)

@@ -113,7 +113,16 @@ class Exchange:
                 await asyncio.sleep(seconds_between)
             await self.text(finish="length" if number == count - 1 else None)
 
-    async def usage(self, output_tokens: int | None = None, prompt_tokens: int = 256) -> None:
+    @property
+    def prompt_words(self) -> int:
+        """A word is a token here."""
+        body = self.served.body
+        texts = [one.get("content", "") for one in body["messages"]] if self.is_chat else [body.get("prompt", "")]
+        return sum(len(str(text).split()) for text in texts)
+
+    async def usage(self, output_tokens: int | None = None, prompt_tokens: int | None = None) -> None:
+        """By default of as many tokens as asked for, and of the prompt as many as it has words."""
+        prompt_tokens = self.prompt_words if prompt_tokens is None else prompt_tokens
         count = self.max_tokens if output_tokens is None else output_tokens
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": count, "total_tokens": prompt_tokens + count}
         await self.event({"object": "text_completion", "choices": [], "usage": usage}, "usage")

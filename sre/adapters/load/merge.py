@@ -13,6 +13,10 @@ from sre.gate.summary import events_per_token
 
 MUCH_CACHED = 0.5
 """Of the prompts' tokens: a note then says that they came from a cache."""
+LEAST_OF_PROMPT, MOST_OF_PROMPT = 0.8, 1.25
+"""Of the prompt tokens asked for. Where the server counts nothing in advance, four characters are taken for a token."""
+PROMPT_FRAME_TOKENS = 64
+"""A chat template and the marks of begin and end may be longer than a short prompt was to be."""
 MOST_EVENTS_PER_TOKEN = 1.05
 """With more, a token came in several events: no engine does that. The rest is for an end that is told twice."""
 LEAST_EVENTS_PER_TOKEN = 1 / 8
@@ -117,8 +121,11 @@ class Merge:
             ),
             aborted=aborted,
             wall_started_at=wall_started_at,
-            notes=(*notes, *self._wordless(), *self._short(), *self._pieces(), *self._cached(), *self._again()),
-        )
+            notes=(
+                *notes, *self._wordless(), *self._short(), *self._prompts(), *self._pieces(), *self._cached(),
+                *self._again(),
+            ),
+        )  # fmt: skip
 
     def _wordless(self) -> list[str]:
         count = sum(record.wordless for record in self._records)
@@ -146,6 +153,31 @@ class Merge:
             f"{len(short)} of {len(lengths)} answers were shorter than the length asked for ({had} tokens of {asked}): "
             "the server does not heed ignore_eos, or ends early; every figure is of that work"
         ]
+
+    def _prompts(self) -> list[str]:
+        """Prompts far from the length that they were asked to have, by the server's own count."""
+        lengths = [
+            (record.prompt_tokens, record.asked_prompt_tokens)
+            for record in self._records
+            if record.cause is Cause.OK and record.prompt_tokens is not None and record.asked_prompt_tokens is not None
+        ]
+        found = []
+        for which, far, why in (
+            ("shorter", [(had, asked) for had, asked in lengths if had < LEAST_OF_PROMPT * asked], "cut"),
+            (
+                "longer",
+                [(had, asked) for had, asked in lengths if had > MOST_OF_PROMPT * asked + PROMPT_FRAME_TOKENS],
+                "lengthened",
+            ),
+        ):
+            if far:
+                had, asked = sum(had for had, _ in far), sum(asked for _, asked in far)
+                found.append(
+                    f"{len(far)} of {len(lengths)} prompts were far {which} than the length asked for ({had} tokens of "
+                    f"{asked}, by the server's usage): they were {why} on the way, or the count by which they were "
+                    "made is another; every figure is of that work"
+                )
+        return found
 
     def _pieces(self) -> list[str]:
         """What is sent is not what is counted: no verdict by itself, since a server may cut its stream as it likes."""

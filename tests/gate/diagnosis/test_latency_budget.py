@@ -130,3 +130,15 @@ def test_figures_no_gpu_can_reach_are_found() -> None:
     )  # fmt: skip
     assert [check.ok for check in (fine, fast, many, blind)] == [True, False, False, None]
     assert "at least 7 ms" in fast.detail
+
+
+def test_another_run_of_the_same_stage_has_no_growth_to_explain() -> None:
+    quick, slow = stage(VirtualTarget(), plan(20, 20)), stage(VirtualTarget(fixed_seconds=0.2), plan(20, 20, run=1))
+    assert [row.hint for row in budget_table([quick, slow], BudgetSettings()).stages] == ["", "as the first stage"]
+
+
+def test_no_part_is_more_than_all_of_the_growth() -> None:
+    queued = stage(VirtualTarget(slowness=2), plan(20, 20))
+    later = stage(VirtualTarget(fixed_seconds=0.4), plan(40, 20))
+    rows = budget_table([queued, later], BudgetSettings()).stages
+    assert rows[1].hint.startswith("100% of the growth is residual")

@@ -250,7 +250,7 @@ async def test_prompts_that_came_from_a_cache_are_told(kept: tuple[SseStub, Http
         await exchange.end()
 
     kept[0].scripts["cached"] = cached
-    for share, notes in ((1.0, ["95% of the prompts' tokens came from the server's cache"]), (0.3, [])):
+    for share, notes in ((1.0, ["95% of the prompts' tokens came from the server's cache"]), (0.1, [])):
         kinds = [scripted("cached", share)] + ([scripted("default", 1 - share)] if share < 1 else [])
         load = await kept[1].run(plan(*kinds, seconds=0.3), watch=unwatched, drain_seconds=5)
         assert [note.partition(", though")[0] for note in load.notes] == notes
@@ -274,6 +274,32 @@ async def test_answers_shorter_than_the_length_asked_for_are_told(kept: tuple[Ss
     (note,) = load.notes
     assert note.startswith(f"{count} of {len(load.records)} answers were shorter than the length asked for")
     assert f"({2 * count} tokens of {8 * count})" in note
+
+
+@on_kept
+@pytest.mark.parametrize(
+    ("counted", "told"), [(10, "shorter"), (31, "shorter"), (32, ""), (60, ""), (114, ""), (115, "longer")]
+)
+async def test_prompts_far_from_the_length_asked_for_are_told(
+    kept: tuple[SseStub, HttpLoad], counted: int, told: str
+) -> None:
+    """A server that cuts prompts is faster, and answers as if nothing were; a chat template adds a few tokens."""
+
+    async def counting(exchange: Exchange) -> None:
+        await exchange.head()
+        await exchange.words(4)
+        await exchange.usage(prompt_tokens=counted)
+        await exchange.done()
+        await exchange.end()
+
+    kept[0].scripts["counting"] = counting
+    kinds = (scripted("counting", 0.5), scripted("default", 0.5))
+    load = await kept[1].run(plan(*kinds, seconds=0.3), watch=unwatched, drain_seconds=5)
+    count = sum(one.request_class == "counting" for one in load.records)
+    assert len(load.notes) == bool(told)
+    for note in load.notes:
+        assert note.startswith(f"{count} of {len(load.records)} prompts were far {told} than the length asked for")
+        assert f"({counted * count} tokens of {40 * count}, by the server's usage)" in note
 
 
 def claiming(events: int, tokens: int, thoughts: int = 0) -> Script:

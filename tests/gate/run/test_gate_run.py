@@ -100,6 +100,17 @@ async def test_two_servers_are_compared_beside_long_prompts_too() -> None:
         assert "20qps-mixed" in scene.folder.reports["junit.xml"]
 
 
+async def test_a_server_that_cuts_the_longs_is_not_passed_for_what_the_shorts_gain() -> None:
+    ours = Behaviour(long_penalty_seconds=0.01, noise=0.05, longest_prompt_tokens=500)
+    scene = Scene(ours, against=Behaviour(long_penalty_seconds=0.1, noise=0.05), settings=against_beside_longs())
+    verdict = (await scene.run()).result.verdict
+    cells = {str(cell.cell): cell for cell in verdict.cells if cell.kind == "baseline"}
+    beside = cells["20qps-mixed/short/ttft_p99_seconds"]
+    assert (verdict.verdict, beside.reason) == (Verdict.INCONCLUSIVE, Reason.LESS_WORK)
+    assert "of the same stage: its prompts had 500 tokens by its usage, those of the reference 32768" in beside.detail
+    assert cells["20qps/short/ttft_p99_seconds"].verdict is Verdict.PASS, "without longs nothing was cut"
+
+
 async def test_too_few_passes_beside_long_prompts_pass_nothing() -> None:
     ended = await Scene(Behaviour(), against=Behaviour(), settings=against_beside_longs(runs=3)).run()
     assert (ended.result.verdict.verdict, ended.result.verdict.reasons[0]) == (

@@ -12,7 +12,7 @@ import pytest
 from sre.gate.cells import MeasuredClass, MeasuredRun, MeasuredStage, measure
 from sre.gate.compare import judge_cells
 from sre.gate.judging import JudgePolicy
-from sre.gate.same_work import other_pieces
+from sre.gate.same_work import other_pieces, unknown_length
 from sre.gate.statistics import power, variation_ratio
 from sre.gate.verdict import Cell, CellVerdict, Reason, Verdict
 from sre.settings.gate import GatedCellSettings
@@ -151,9 +151,84 @@ def test_a_reference_that_does_not_tell_the_length_of_its_answers_is_compared_wi
     assert cell.verdict is Verdict.PASS
 
 
+def test_a_build_that_cuts_the_prompts_is_not_passed_for_being_faster() -> None:
+    def read(tokens: float | None, times: float = 1.0) -> list[MeasuredRun]:
+        return side(ttft_p50_seconds=[times * value for value in STEADY], prompt_tokens_per_answer=[tokens] * 5)
+
+    for ours, passes in ((64.0, False), (None, False), (250.0, True), (256.0, True), (300.0, True)):
+        (cell,) = judged(read(ours), read(256.0), "ttft_p50_seconds")
+        assert cell.reason is (Reason.NO_REGRESSION if passes else Reason.LESS_WORK), cell.detail
+    assert judged(read(64.0), read(None), "ttft_p50_seconds")[0].verdict is Verdict.PASS
+    (cell,) = judged(read(64.0), read(256.0), "ttft_p50_seconds")
+    assert "its prompts had 64 tokens by its usage, those of the reference 256" in cell.detail
+    declared = replace(policy_of("ttft_p50_seconds"), may_differ=("prompt_tokens",))
+    assert judge_cells(read(64.0), read(256.0), declared)[0].verdict is Verdict.PASS
+    (cell,) = judged(read(64.0, times=2), read(256.0), "ttft_p50_seconds")
+    assert (cell.verdict, cell.reason) == (Verdict.FAIL, Reason.REGRESSION)
+
+
+def with_class(runs: list[MeasuredRun], name: str, **values: float | None) -> list[MeasuredRun]:
+    """``runs``, whose stages have one more class of these values."""
+    kind = MeasuredClass(values, dict.fromkeys((*values, "failed_ratio"), 500))
+    return [
+        replace(run, stages=[replace(stage, classes={**stage.classes, name: kind}) for stage in run.stages])
+        for run in runs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "why"),
+    [
+        ({"tokens_per_answer": 5.0}, {"tokens_per_answer": 32.0}, "its answers had 5 tokens"),
+        ({"prompt_tokens_per_answer": 500.0}, {"prompt_tokens_per_answer": 8000.0}, "its prompts had 500 tokens"),
+        ({"cached_ratio": 0.9}, {"cached_ratio": 0.0}, "90% of its prompts' tokens came from the server's cache"),
+        ({"failed_ratio": 0.5}, {"failed_ratio": 0.0}, "50% of its requests failed, of the reference's 0%"),
+        ({"failed_ratio": 1.0, "tokens_per_answer": None}, {"tokens_per_answer": 32.0, "failed_ratio": 1.0}, ""),
+        ({"tokens_per_answer": 32.0}, {"tokens_per_answer": 32.0}, ""),
+        ({"failed_ratio": 0.01}, {"failed_ratio": 0.0}, ""),
+    ],
+)
+def test_less_work_of_another_class_of_the_stage_spares_the_judged_one(
+    ours: dict[str, float | None], theirs: dict[str, float | None], why: str
+) -> None:
+    candidate = with_class(side(ttft_p50_seconds=STEADY), "chat", **ours)
+    reference = with_class(side(ttft_p50_seconds=STEADY), "chat", **theirs)
+    (cell,) = judged(candidate, reference, "ttft_p50_seconds")
+    assert cell.reason is (Reason.LESS_WORK if why else Reason.NO_REGRESSION), cell.detail
+    if why:
+        assert f"class chat, of the same stage: {why}" in cell.detail
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "less"),
+    [(1.0, 16.0, True), (7.9, 16.0, True), (8.0, 16.0, False), (16.0, 16.0, False), (32.0, 16.0, False),
+     (None, 16.0, False), (1.0, None, False)],
+)  # fmt: skip
+def test_where_no_side_counts_tokens_answers_of_far_fewer_events_are_not_as_long(
+    ours: float | None, theirs: float | None, less: bool
+) -> None:
+    def of(events: float | None, tokens: float | None = None) -> list[MeasuredRun]:
+        return side(
+            ttft_p50_seconds=STEADY, events_per_answer=[events] * 5, tokens_per_answer=[tokens] * 5,
+            wordless_ratio=[0.0] * 5,
+        )  # fmt: skip
+
+    (cell,) = judged(of(ours), of(theirs), "ttft_p50_seconds")
+    assert cell.reason is (Reason.LESS_WORK if less else Reason.NO_REGRESSION), cell.detail
+    (counted,) = judged(of(ours, 16.0), of(theirs, 16.0), "ttft_p50_seconds")
+    assert counted.verdict is Verdict.PASS, "with a count on both sides events are pieces, and no length"
+    cells = [Cell("100qps", "short", "ttft_p50_seconds")]
+    (remark,) = unknown_length(of(ours), of(theirs), cells, ())
+    assert remark.startswith("100qps/short: the length of prompts and answers is not told on both sides")
+    assert unknown_length(of(ours), of(theirs), cells, ("prompt_tokens", "answer_length")) == ()
+    (remark,) = unknown_length(of(ours, 16.0), of(theirs, 16.0), cells, ())
+    assert "the length of prompts is not told" in remark
+
+
 def test_tokens_per_answer_are_those_that_the_server_counted() -> None:
     (run,) = lognormal_runs(random.Random(1), Model(), 1)
-    assert measure(run).stages[0].classes["short"].values["tokens_per_answer"] == 16
+    values = measure(run).stages[0].classes["short"].values
+    assert (values["tokens_per_answer"], values["prompt_tokens_per_answer"]) == (16, 64)
     untold = replace(run.stages[0].summary, output_tokens_per_second=None)  # type: ignore[type-var]
     quiet = replace(run, stages=(replace(run.stages[0], summary=untold),))
     assert measure(quiet).stages[0].classes["short"].values["tokens_per_answer"] is None
