@@ -26,6 +26,8 @@ from aiohttp import web
 from sre.errors import StateError
 from sre.notify.alerts import Payload, PayloadError, Refusal, parse
 from sre.servers.gate import Gate
+from sre.servers.listening import listening
+from sre.servers.quiet import HttpLog
 
 log = logging.getLogger("sre.webhook")
 
@@ -39,7 +41,6 @@ LINGER_SECONDS = 2.0
 """A refused body is read and thrown away for so long, so that the refusal is read before the connection breaks."""
 LONGEST_FORM_BYTES = 4096
 LOG_AGAIN_SECONDS = 60.0
-BACKLOG = 512
 SHUTDOWN_SECONDS = 3.0
 """Requests under way at the end may finish for so long."""
 
@@ -55,6 +56,7 @@ OUTCOMES = (
     "too_many_connections",
     "slow_headers",
     "too_large_headers",
+    "malformed",
     "broken_off",
 )
 """How a request can end, as it is counted."""
@@ -189,6 +191,7 @@ class AlertWebhook:
             auto_decompress=False,
             lingering_time=LINGER_SECONDS,
             shutdown_timeout=SHUTDOWN_SECONDS,
+            logger=HttpLog("webhook", malformed=lambda: self._counted("malformed")),
         )
         await runner.setup()
         assert runner.server is not None
@@ -199,16 +202,10 @@ class AlertWebhook:
             refused=self._counted,
         )
         self._gate = gate
-        handshake_seconds = None if tls is None else self._limits.seconds
-        server: asyncio.Server | None = None
         try:
-            server = await asyncio.get_running_loop().create_server(
-                gate, host, port, ssl=tls, ssl_handshake_timeout=handshake_seconds, backlog=BACKLOG
-            )
-            yield int(server.sockets[0].getsockname()[1])
+            async with listening(gate, host, port, tls=tls, handshake_seconds=self._limits.seconds) as bound:
+                yield bound
         finally:
-            if server is not None:
-                server.close()
             await runner.cleanup()
             gate.close()
             self._parser.shutdown(wait=False, cancel_futures=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -20,6 +20,9 @@ from sre.metrics.types import Kind, Metric
 from sre.servers.exporter_gpu import gpu_families
 from sre.servers.exporter_host import HostSource, host_families
 from sre.servers.exposition import Row, family, filled, one_of, weighted
+from sre.servers.gate import Gate
+from sre.servers.listening import listening
+from sre.servers.quiet import HttpLog
 from sre.signals.batching import Batching, Weighted, observe
 from sre.signals.types import CanaryResult, EngineSeen, ProcessIdentity, ProcessState, Seen, Snapshot
 
@@ -37,6 +40,9 @@ PROCESS_STATES = tuple(state.value for state in ProcessState)
 LONGEST_GAP_TICKS = 2.0
 """A batch size stands for the time since the sample before it, at most so many ticks: lateness is no outage."""
 
+MOST_CONNECTIONS = 32
+"""Scrapes and probes at once; more push out whoever has waited longest."""
+HEADER_SECONDS = 10.0
 HEALTHY_TICK_AGE_SECONDS = 10.0
 """A guard whose last tick is older is not healthy."""
 
@@ -316,12 +322,25 @@ async def serve_metrics(metrics: Metrics, host: str, port: int) -> AsyncIterator
             return web.Response(status=503, text=f"the guard's last tick is {age:.0f} s old; see its log\n")
         return web.Response(text="ok\n")
 
-    app = web.Application()
+    @web.middleware
+    async def answered(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        finally:
+            gate.answered(request.transport)
+
+    app = web.Application(middlewares=[answered])
     app.add_routes([web.get("/metrics", scrape), web.get("/healthz", healthy)])
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, logger=HttpLog("metrics"))
     await runner.setup()
+    assert runner.server is not None
+    # Connections that only wait would take the open files that store, gateway and deliveries need.
+    gate = Gate(runner.server, most_connections=MOST_CONNECTIONS, header_seconds=HEADER_SECONDS, name="metrics")
     try:
-        await web.TCPSite(runner, host, port).start()
-        yield
+        async with listening(gate, host, port):
+            yield
     finally:
         await runner.cleanup()
+        gate.close()

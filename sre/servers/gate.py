@@ -42,6 +42,7 @@ class Gate:
 
     Args:
         inner: Makes the protocol of the server behind.
+        name: The server behind, as refusals begin.
         refused: Told the name of each refusal: too_many_connections, slow_headers, too_large_headers.
     """
 
@@ -51,8 +52,10 @@ class Gate:
         *,
         most_connections: int,
         header_seconds: float,
+        name: str = "webhook",
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.name = name
         self._inner, self._most, self.header_seconds, self.refused = inner, most_connections, header_seconds, refused
         self._open: dict[asyncio.BaseTransport, Passage] = {}
 
@@ -120,7 +123,7 @@ class Passage(asyncio.Protocol):
         self.peer = str(name[0]) if isinstance(name, tuple) else ""
         if not self._gate.enter(self._transport, self):
             self._gate.refused("too_many_connections")
-            sentence = "webhook: too many connections; come again"
+            sentence = f"{self._gate.name}: too many connections; come again"
             self._transport.write(_answer(503, "Service Unavailable", sentence, "Retry-After: 1\r\n"))
             self._transport.close()
             return
@@ -141,7 +144,7 @@ class Passage(asyncio.Protocol):
             if headers > MOST_HEADER_BYTES:
                 self._refuse(
                     "too_large_headers", 431, "Request Header Fields Too Large",
-                    f"webhook: more than {MOST_HEADER_BYTES} bytes of headers",
+                    f"{self._gate.name}: more than {MOST_HEADER_BYTES} bytes of headers",
                 )  # fmt: skip
                 return
             self._header_bytes, self._tail = headers, seen[-(len(HEADERS_END) - 1) :]
@@ -195,7 +198,7 @@ class Passage(asyncio.Protocol):
             self.turn_out()
             return
         # No 4xx: should it be Alertmanager on a bad day, it must come again.
-        sentence = f"webhook: no whole headers within {self._gate.header_seconds:g} s; come again"
+        sentence = f"{self._gate.name}: no whole headers within {self._gate.header_seconds:g} s; come again"
         self._refuse("slow_headers", 503, "Service Unavailable", sentence)
 
     def _refuse(self, name: str, status: int, reason: str, sentence: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from sre.errors import SreError, StateError
+from sre.servers.quiet import HttpLog, condense_accept_errors
 
 MAX_ORDER_BYTES = 64 * 1024
 
@@ -126,7 +127,8 @@ def guard_app(desk: GuardDesk) -> web.Application:
 @contextlib.asynccontextmanager
 async def serve_unix(app: web.Application, socket: Path) -> AsyncIterator[None]:
     """Serve ``app`` on ``socket``, mode 0600. A stale socket file is replaced: the caller holds the lock."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    condense_accept_errors()
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, logger=HttpLog(socket.name))
     await runner.setup()
     try:
         socket.unlink(missing_ok=True)

@@ -46,6 +46,7 @@ from sre.servers.alert_webhook_credentials import Credentials, Keyring
 from sre.servers.alert_webhook_tls import Certificate
 from sre.servers.exporter import Metrics
 from sre.servers.exporter_webhook import WebhookMetrics
+from sre.servers.listening import OWN_FILES, most_open_files, raise_open_files, room_for
 from sre.settings.models import Root
 from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
@@ -57,6 +58,7 @@ log = logging.getLogger("sre.webhook")
 
 AGAIN_SECONDS = 5.0
 """A port that is taken, a secret that is not there yet: looked for again after this."""
+LEAST_CONNECTIONS = 4
 LATE_CHANNELS = (
     "without these nobody would be told: put them right; where secrets are mounted after the start, sre webhook serve"
     " --late-secrets goes on without them, and they are looked for again at each try"
@@ -97,6 +99,20 @@ def ack_secret_of(settings: WebhookSettings, environ: Mapping[str, str]) -> byte
     return secret
 
 
+def connections_of(settings: WebhookSettings, open_files: int) -> int:
+    """Return how many connections can be held at once. Raises ConfigError where the limit of open files leaves none."""
+    found = room_for(settings.max_connections, open_files)
+    if found < LEAST_CONNECTIONS:
+        needed = OWN_FILES + settings.max_connections
+        raise ConfigError(
+            [
+                f"webhook.max_connections: the limit of open files is {open_files}, and {OWN_FILES} are needed besides"
+                f" connections; raise it to {needed} (ulimit -n {needed}, LimitNOFILE={needed})"
+            ]
+        )
+    return found
+
+
 def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> list[str]:
     """What would keep the webhook from listening, its port aside; one sentence each."""
     problems: list[str] = []
@@ -104,6 +120,7 @@ def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> l
         lambda: credentials_of(settings, environ),
         lambda: ack_secret_of(settings, environ),
         lambda: certificate_of(settings),
+        lambda: connections_of(settings, most_open_files()),
     ):
         try:
             look()
@@ -165,10 +182,12 @@ class Webhook:
         )
         certificate = certificate_of(settings)
         keyring = keyring_of(settings, environ, self.clock)
+        open_files = raise_open_files()
+        connections = connections_of(settings, open_files)
         webhook = AlertWebhook(
             self.intake,
             keyring,
-            Limits(settings.max_body_bytes, settings.request_timeout_seconds, settings.max_connections),
+            Limits(settings.max_body_bytes, settings.request_timeout_seconds, connections),
             counted=self.metrics.requested,
             acknowledger=links,
         )
@@ -176,6 +195,13 @@ class Webhook:
         async with webhook.serve(settings.host, settings.port, tls) as port:
             self.metrics.listening = True
             log.info("webhook: listening on %s port %d, path %s", settings.host, port, PATH)
+            if connections < settings.max_connections:
+                log.warning(
+                    "webhook.max_connections: %d at once, not %d: the limit of open files is %d",
+                    connections,
+                    settings.max_connections,
+                    open_files,
+                )
             look = functools.partial(self._watch, keyring, certificate)
             failed = self.metrics.failed
             watching = asyncio.create_task(kept_up(look, "webhook: renewal", self.clock, failed=failed))
