@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from sre.control.gate_state import GateState
-from sre.control.gate_world import Folder
+from sre.control.gate_world import Folder, Order
 from sre.errors import ExitCode, StateError
 from sre.gate.bottleneck import attribute
 from sre.gate.cells import measure
@@ -21,6 +22,8 @@ from sre.gate.plan import SIDE_B
 from sre.gate.result import GateResult, RunResult
 from sre.gate.stages import StageKind
 from sre.gate.verdict import Cell, GateVerdict, Verdict
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,23 @@ def judged(state: GateState) -> GateVerdict:
         interrupted=state.interrupted,
         unseen=state.unseen(),
         beside=_beside_longs(state, policy) if interleaved else (),
+        remark=_one_server(order),
     )
+
+
+def _one_server(order: Order) -> str:
+    """What is to be said beside a comparison of a server with itself; "": there are two, or nobody can tell."""
+    if order.against is None or _place(order.target.url) != _place(order.against.url):
+        return ""
+    return "both sides are the same server: this shows how alike its runs are, and nothing of a new build"
+
+
+def _place(url: str) -> tuple[str, int | None, str]:
+    """Host, port and path. All names of this machine's own loopback are one."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    own = host == "localhost" or host == "::1" or host.startswith("127.")
+    return "localhost" if own else host, parts.port or DEFAULT_PORTS.get(parts.scheme), parts.path.rstrip("/")
 
 
 def _beside_longs(state: GateState, policy: JudgePolicy) -> tuple[Beside, ...]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sre.errors import ConfigError, Refused, StateError
-from sre.gate.cells import MeasuredClass, MeasuredRun, measure
+from sre.gate.cells import MeasuredClass, MeasuredRun, measure, same_measurement
 from sre.gate.fingerprint import Fingerprint, require_equal
 from sre.gate.percentiles import thinned
 from sre.gate.report import codec
@@ -29,6 +29,8 @@ from sre.printable import one_line
 SCHEMA = "sre/gate-baseline"
 MAJOR, MINOR = 1, 1
 
+IMPORTED = "imported: "
+"""Begins what stands for the URL of an import."""
 LEAST_RUNS = 5
 SAMPLE = 200
 """Values kept per time, class, stage and run: enough for a curve, and small enough to be committed."""
@@ -103,6 +105,8 @@ def accept(
     if problem := _obstacle(result, client_lag_p99_seconds):
         raise Refused(f"{where}: not accepted as baseline: {problem}")
     fresh = from_result(result, name=name, accepted_at=accepted_at, note=note)
+    if result.url.startswith(IMPORTED):  # a run of our own is known by its id
+        _require_distinct((*(existing.runs if existing is not None else ()), *fresh.runs), where)
     if existing is not None:
         return add(existing, fresh, may_differ)
     if len(fresh.runs) < LEAST_RUNS:
@@ -139,6 +143,17 @@ def add(existing: Baseline, fresh: Baseline, may_differ: Sequence[str] = ()) -> 
         acceptances=(*existing.acceptances, *fresh.acceptances),
         tool_version=fresh.tool_version,
     )
+
+
+def _require_distinct(runs: Sequence[MeasuredRun], where: str) -> None:
+    """Refuse copies: an import of one file twice is two gate runs, and copies look like runs that hardly vary."""
+    for place, run in enumerate(runs):
+        first = next((one for one in runs[:place] if same_measurement(one, run)), None)
+        if first is not None:
+            raise Refused(
+                f"{where}: run {run.number + 1} of {run.run_id} has the times of run {first.number + 1} of "
+                f"{first.run_id}, request by request: one measurement is one run"
+            )
 
 
 def from_result(result: GateResult, *, name: str, accepted_at: float = 0.0, note: str = "") -> Baseline:

@@ -155,6 +155,22 @@ def _stage(stage: StageResult) -> MeasuredStage:
     )
 
 
+def same_measurement(one: MeasuredRun, other: MeasuredRun) -> bool:
+    """One run twice, as a copy of a file is: every percentile of every stage and class is the same, to the last bit."""
+    times = _percentiles(one)
+    return bool(times) and times == _percentiles(other)
+
+
+def _percentiles(run: MeasuredRun) -> dict[tuple[str, str, str], float]:
+    return {
+        (stage.name, kind, metric): value
+        for stage in run.stages
+        for kind, found in stage.classes.items()
+        for metric in TIMES
+        if (value := found.values.get(metric)) is not None and math.isfinite(value)
+    }
+
+
 def _class(stage: StageSummary, kind: ClassSummary) -> MeasuredClass:
     values: dict[str, float | None] = {}
     counts: dict[str, int] = {}

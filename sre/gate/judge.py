@@ -20,7 +20,7 @@ from sre.gate.fingerprint import Fingerprint, require_equal
 from sre.gate.judging import Doubt, JudgePolicy, doubt_of_run
 from sre.gate.objectives import judge_objectives
 from sre.gate.result import RunResult
-from sre.gate.same_work import other_pieces, unknown_length
+from sre.gate.same_work import copied, other_pieces, unknown_length
 from sre.gate.self_checks import Check
 from sre.gate.stages import Calibration
 from sre.gate.verdict import CellVerdict, GateVerdict, Reason, Verdict
@@ -133,6 +133,7 @@ def _remarks(
     cells = named_cells(policy.cells, reference, policy.first_class)
     return (
         *other_pieces(candidate, reference, cells),
+        *copied(candidate, reference),
         *unknown_length(candidate, reference, cells, policy.may_differ),
     )
 

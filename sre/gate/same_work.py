@@ -24,6 +24,7 @@ from sre.gate.cells import (
     WORDLESS_RATIO,
     MeasuredRun,
     collect,
+    same_measurement,
 )
 from sre.gate.summary import ALL
 from sre.gate.verdict import Cell
@@ -75,6 +76,17 @@ def other_pieces(
             "each before you compare their TTFT, TPOT and tokens per second"
         )
     return tuple(found)
+
+
+def copied(candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun]) -> tuple[str, ...]:
+    """A sentence where runs of the candidate are runs of the reference; empty: none is."""
+    count = sum(any(same_measurement(one, other) for other in reference) for one in candidate)
+    if not count:
+        return ()
+    return (
+        f"{count} of the {len(candidate)} runs have the times of a run of the reference, to the last bit: the same "
+        "measurement on both sides shows nothing of a new build",
+    )
 
 
 def unknown_length(

@@ -11,8 +11,8 @@ from sre.adapters.clock import SystemClock
 from sre.adapters.gate_files import GateFiles, regular_bytes
 from sre.control.gate_world import rendered
 from sre.errors import ConfigError
-from sre.gate.baseline import Baseline
-from sre.gate.importers import fingerprint, imported, run_results, unseen
+from sre.gate.baseline import IMPORTED, Baseline
+from sre.gate.importers import fingerprint, imported, require_distinct, run_results, unseen
 from sre.gate.judge import judge
 from sre.gate.judging import JudgePolicy
 from sre.gate.result import GateResult, RunResult
@@ -39,6 +39,7 @@ def take_in(
         StateError: The disk refuses.
     """
     read = [imported(_text(path), tool, where=str(path), request_class=request_class, rate_rps=rate) for path in files]
+    require_distinct(read, [str(path) for path in files])
     models = sorted({one.model for one in read if one.model})
     if len(models) > 1:
         raise ConfigError([f"gate: these files are of {', '.join(models)}; import one model at a time"])
@@ -55,7 +56,7 @@ def take_in(
         notes["the records do not say when they were made: the date is that of the import"] = None
     result = GateResult(
         id=folder.id,
-        url=f"imported: {', '.join(sorted({one.tool for one in read}))}",
+        url=f"{IMPORTED}{', '.join(sorted({one.tool for one in read}))}",
         model=models[0] if models else "",
         tool_version=version("sre"),
         wall_started_at=min((run.wall_started_at for run in runs), default=wall),

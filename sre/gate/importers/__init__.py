@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,7 +19,16 @@ from sre.gate.importers.common import ImportedRuns, ImportedStage, refuse
 from sre.gate.result import RunResult, StageResult
 from sre.gate.summary import summarize
 
-__all__ = ["TOOLS", "ImportedRuns", "ImportedStage", "fingerprint", "imported", "run_results", "unseen"]
+__all__ = [
+    "TOOLS",
+    "ImportedRuns",
+    "ImportedStage",
+    "fingerprint",
+    "imported",
+    "require_distinct",
+    "run_results",
+    "unseen",
+]
 
 TOOLS = ("vllm", "aiperf", "guidellm")
 """Values of ``tool``."""
@@ -81,6 +91,35 @@ def run_results(files: Sequence[ImportedRuns], side: str = "candidate") -> tuple
             plan = dataclasses.replace(stage.load.plan, run=number, side=side)
             runs[number].append(StageResult(plan, summarize(stage.load), None, stage.checks))
     return tuple(RunResult(number, side, tuple(stages), walls[number]) for number, stages in enumerate(runs))
+
+
+def require_distinct(files: Sequence[ImportedRuns], names: Sequence[str]) -> None:
+    """
+    Refuse one benchmark given twice, as a copy or under another name: its copies are runs that do not vary, and look
+    like power.
+
+    Args:
+        names: Of the files, for the message.
+
+    Raises:
+        ConfigError: Two stages hold the same times of all their requests.
+    """
+    seen: dict[tuple[float, ...], str] = {}
+    for file, name in zip(files, names, strict=True):
+        for stage in file.stages:
+            times = _times(stage)
+            if times in seen:
+                refuse(
+                    f"{name}: its {stage.load.plan.name} holds the same requests as {seen[times]}, time by time: "
+                    "one measurement is one run; give it once"
+                )
+            if times:
+                seen[times] = name
+
+
+def _times(stage: ImportedStage) -> tuple[float, ...]:
+    """What no second benchmark has: how long each answer took. Empty: none was answered."""
+    return tuple(sorted(one.e2e_seconds for one in stage.load.records if math.isfinite(one.e2e_seconds)))
 
 
 def fingerprint(files: Sequence[ImportedRuns]) -> Fingerprint:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sre.errors import ConfigError
-from sre.gate.importers import ImportedRuns, fingerprint, imported, run_results
+from sre.gate.importers import ImportedRuns, fingerprint, imported, require_distinct, run_results
 from sre.gate.records import Cause, RequestRecord
 from sre.gate.report import codec
 from sre.gate.stages import Arrivals, StageKind
@@ -377,3 +377,22 @@ def test_file_cut_anywhere_raises_only_our_error(tool: str) -> None:
     for at in range(0, len(text), max(1, len(text) // 60)):
         with contextlib.suppress(ConfigError):
             imported(text[:at])
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_one_measurement_given_twice_is_refused_under_any_name(tool: str) -> None:
+    """Copies do not vary: three of them look like runs that show every regression."""
+    found = imported(FILES[tool])
+    require_distinct([found], ["a"])
+    with pytest.raises(ConfigError, match=r"^copy: its .* holds the same requests as a, time by time"):
+        require_distinct([found, imported(FILES[tool])], ["a", "copy"])
+    respaced = json.dumps(json.loads(VLLM.splitlines()[0]), indent=1)
+    with pytest.raises(ConfigError, match=r"^b: "):
+        require_distinct([imported(VLLM), imported(respaced)], ["a", "b"])
+    with pytest.raises(ConfigError, match=r"^one file: .* as one file"):
+        require_distinct([imported(VLLM.splitlines()[0] + "\n" + VLLM.splitlines()[0] + "\n")], ["one file"])
+
+
+def test_benchmarks_without_any_answer_are_not_copies_of_each_other() -> None:
+    lost = imported(vllm(lambda document: document.update(errors=["gone"] * len(document["errors"]))))
+    require_distinct([lost, lost], ["a", "b"])

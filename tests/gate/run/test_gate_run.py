@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,25 @@ async def test_two_servers_are_compared_beside_long_prompts_too() -> None:
         assert [arm.policy for arm in ended.result.long_tail.arms] == ["", "B"]
         assert "side B: P99 of the shorts' TTFT" in ended.result.long_tail.detail
         assert "20qps-mixed" in scene.folder.reports["junit.xml"]
+
+
+@pytest.mark.parametrize(
+    ("target", "other", "same"),
+    [
+        ("http://127.0.0.1:8000", "http://localhost:8000", True),
+        ("http://GPU:80", "http://gpu", True),
+        ("http://gpu:8000", "http://gpu:8001", False),
+        ("http://gpu/a", "http://gpu/b", False),
+    ],
+)
+async def test_a_server_compared_with_itself_is_told_beside_the_verdict(target: str, other: str, same: bool) -> None:
+    scene = Scene(Behaviour(noise=0.05), against=Behaviour(noise=0.05), settings=gate_settings(baseline={"runs": 5}))
+    assert scene.order.against is not None
+    scene.order = replace(
+        scene.order, target=replace(scene.order.target, url=target), against=replace(scene.order.against, url=other)
+    )
+    verdict = (await scene.run()).result.verdict
+    assert ("both sides are the same server" in verdict.summary) is same
 
 
 async def test_a_server_that_cuts_the_longs_is_not_passed_for_what_the_shorts_gain() -> None:

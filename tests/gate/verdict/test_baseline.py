@@ -109,6 +109,19 @@ def test_runs_of_other_days_are_added_each_with_its_day() -> None:
     assert "of one day" not in judge(result(3).runs, made, DEFAULTS).summary
 
 
+def test_copies_of_a_run_are_no_further_runs_whatever_they_are_called() -> None:
+    """Imported twice, one file is two gate runs."""
+    made, copy = accepted(result(1)), replace(result(1), id="copy", url="imported: vllm bench")
+    with pytest.raises(Refused, match="run 1 of copy has the times of run 1 of run-1-0, request by request"):
+        accepted(copy, existing=made)
+    first, *rest = result(1).runs[:4]
+    runs = [replace(run, number=number) for number, run in enumerate((first, first, *rest))]
+    twice = replace(result(runs=runs), url="imported: vllm bench")
+    with pytest.raises(Refused, match="run 2 of run-1-0 has the times of run 1"):
+        accepted(twice)
+    assert len(accepted(replace(result(2), url="imported: vllm bench"), existing=made).runs) == 10
+
+
 def test_the_same_run_is_not_added_twice_nor_more_than_the_test_takes() -> None:
     made = accepted(result(1))
     with pytest.raises(Refused, match="in it already"):

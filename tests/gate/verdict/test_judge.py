@@ -254,6 +254,11 @@ def with_pieces(found: Sequence[RunResult], events_per_token: float) -> list[Run
     return made
 
 
+def test_the_same_runs_on_both_sides_are_a_remark_beside_the_verdict() -> None:
+    (remark,) = judge(runs(1), baseline_of(runs(1)), DEFAULTS).remarks
+    assert remark.startswith("5 of the 5 runs have the times of a run of the reference, to the last bit")
+
+
 def test_far_other_pieces_of_a_stream_are_a_remark_beside_the_verdict() -> None:
     same, packed = with_pieces(runs(1), 1.0), with_pieces(runs(1), 0.2)
     theirs = baseline_of(with_pieces(runs(2), 1.0))
