@@ -23,7 +23,7 @@ from sre.gate.abort import AbortReason, explain
 from sre.gate.objectives import breaks_objective
 from sre.gate.plan import SIDE_B, Step
 from sre.gate.result import RunResult, Smoke, StageResult
-from sre.gate.stages import StageLoad, StagePlan
+from sre.gate.stages import SILENT, StageLoad, StagePlan
 from sre.redaction import redact
 
 T = TypeVar("T")
@@ -327,7 +327,7 @@ class _Run:
         self.listener.begins(one, self.number, self.of)
         load, result = await self.stages.run(target, one)
         self.listener.ended(result)
-        for note in () if load is None else load.notes:
+        for note in (*(() if load is None else load.notes), *_silent(result)):
             if self.state.note(note, one):
                 self.listener.says(note)
         # Stopped before anything was kept of it, a stage counts as skipped.
@@ -374,6 +374,17 @@ async def _smoke(target: Target) -> Smoke:
             f"target {target.url}", f"{smoke.detail}; a single request must be answered before load is put on it"
         )
     return smoke
+
+
+def _silent(result: StageResult) -> list[str]:
+    """Pages that were waited for around a stage, in vain."""
+    seen = {} if result.signals is None else result.signals.unseen
+    return [
+        f"{name} could not be read: {why}; its figures are missing, and every stage waits for it: correct "
+        "gate.target.metrics_urls"
+        for name, why in seen.items()
+        if name.startswith("engine ") and why.endswith(SILENT)
+    ]
 
 
 def _skipped(index: int, given_up: str) -> str:

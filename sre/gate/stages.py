@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from sre.gate.records import RequestRecord
 
+SILENT = "no answer in time"
+"""End of a reason in ``StageSignals.unseen``: a page took the request and said nothing, so it was waited for."""
+
 
 class StageKind(enum.Enum):
     """What a stage is for."""

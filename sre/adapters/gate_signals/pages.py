@@ -13,6 +13,7 @@ import aiohttp
 
 from sre.gate import engine_signals
 from sre.gate.engine_signals import EnginePage, engine_page
+from sre.gate.stages import SILENT
 from sre.metrics import own, vllm
 from sre.metrics.catalogue import RAY_PREFIXES, VLLM_PREFIX, variants
 from sre.metrics.exposition import MAX_PAGE_BYTES, ExpositionError, parse_exposition
@@ -140,7 +141,7 @@ class Pages:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return SILENT
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 from sre.actions.ports import GpuReader
 from sre.adapters.gate_signals.machine import HostSource, client_host, host_read, is_this_machine
-from sre.adapters.gate_signals.pages import MODELS, Pages
+from sre.adapters.gate_signals.pages import MODELS, READ_DEADLINE_SECONDS, Pages
 from sre.clock import Clock
 from sre.gate.engine_signals import EngineDelta, EnginePage, combine, difference, engine_uses
 from sre.gate.host_signals import HostRead, host_signals
 from sre.gate.latency_budget import ROUND_TRIP
-from sre.gate.stages import Resource, ResourceUse, StageSignals
+from sre.gate.stages import SILENT, Resource, ResourceUse, StageSignals
 from sre.settings.gate import CapacitySettings
 from sre.signals.types import GpuSeen, Seen
 
@@ -29,6 +29,8 @@ GAUGE_DEADLINE_SECONDS = 2.0
 """A front end that is busy answers in seconds; such a sample is left out."""
 STABLE_CONFIG = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"})
 """Of cache_config_info: what an operator sets. The number of blocks differs a little from start to start."""
+SILENT_PART = 0.2
+"""Of its deadline, for a page that was waited for in vain the last time: it must not make every stage longer."""
 BROKEN_OFF = "the stage was broken off before it was read the second time"
 
 
@@ -59,6 +61,7 @@ class GateSignals:
         guard_metrics_url: Page of the guard of an sre stack in front.
         batch_slots: max_num_seqs of all engines together, if known.
         root: Stands for ``/``.
+        page_deadline_seconds: For an engine's page before and after a stage.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class GateSignals:
         guard_metrics_url: str | None = None,
         batch_slots: int | None = None,
         root: Path = Path("/"),
+        page_deadline_seconds: float = READ_DEADLINE_SECONDS,
     ) -> None:
         self._urls = tuple(metrics_urls)
         self._url = (url or (_base(self._urls[0]) if self._urls else "")).rstrip("/")
@@ -83,6 +87,9 @@ class GateSignals:
         self._host, self._gpus, self._guard = host, gpus, guard_metrics_url
         self._slots = batch_slots
         self._root = root
+        self._page_deadline_seconds = page_deadline_seconds
+        self._silent: set[str] = set()
+        """Pages that said nothing when last asked."""
 
     def around(self) -> AbstractAsyncContextManager[Callable[[], StageSignals]]:
         """See ``SignalReader``."""
@@ -104,7 +111,7 @@ class GateSignals:
             }
             if lengths:
                 pairs.append(("max_model_len", ", ".join(sorted(lengths))))
-            read = [page for url in self._urls if (page := (await pages.engine(url))[0]) is not None]
+            read = [page for url in self._urls if (page := (await self._engine(pages, url))[0]) is not None]
         configs: dict[str, set[str]] = {}
         for name, value in (pair for page in read for pair in page.config):
             if name in STABLE_CONFIG:
@@ -125,7 +132,7 @@ class GateSignals:
             seen = _Seen(await self._is_here())
             await self._round_trip(pages, seen)
             for url in self._urls:
-                page, why = await pages.engine(url)
+                page, why = await self._engine(pages, url)
                 if page is None:
                     seen.unseen[f"engine {url}"] = why
                 else:
@@ -202,10 +209,15 @@ class GateSignals:
             seen.unseen["gpu"] = "no GPU tells its utilization"
         return StageSignals(seconds, tuple(uses), seen.unseen, engine, await self._gateway(pages, seen), figures)
 
+    async def _engine(self, pages: Pages, url: str) -> tuple[EnginePage | None, str]:
+        page, why = await pages.engine(url, self._page_deadline_seconds * (SILENT_PART if url in self._silent else 1))
+        (self._silent.add if why == SILENT else self._silent.discard)(url)
+        return page, why
+
     async def _deltas(self, pages: Pages, seen: _Seen) -> list[EngineDelta]:
         deltas: list[EngineDelta] = []
         for url, before in seen.before.items():
-            after, why = await pages.engine(url)
+            after, why = await self._engine(pages, url)
             if after is None:
                 seen.unseen[f"engine {url}"] = f"it answered before the stage, not after it: {why}"
                 continue

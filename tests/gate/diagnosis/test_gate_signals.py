@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from aiohttp import web
 from sre.adapters.clock import SystemClock
 from sre.adapters.gate_signals import GateSignals
 from sre.adapters.gate_signals.machine import is_this_machine
-from sre.gate.stages import StageSignals
+from sre.gate.stages import SILENT, StageSignals
 
 pytestmark = pytest.mark.integration
 
@@ -78,6 +79,33 @@ async def test_a_web_page_and_a_broken_page_are_no_engines() -> None:
         signals = await around(GateSignals((f"{url}/a/metrics", f"{url}/b/metrics"), clock=SystemClock(), url=url))
     assert signals.unseen[f"engine {url}/a/metrics"] == "no metric of an inference engine on the page"
     assert "no sample" in signals.unseen[f"engine {url}/b/metrics"]
+
+
+@pytest.mark.parametrize("drips", [False, True])
+async def test_a_page_that_says_nothing_is_waited_for_once_and_not_around_every_stage(drips: bool) -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await asyncio.sleep(0.1 if drips else 3600)
+            await response.write(b"# more\n")
+
+    application = web.Application()
+    application.router.add_get("/metrics", handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    page = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+    try:
+        reader, clock = GateSignals((page,), clock=SystemClock(), page_deadline_seconds=2.0), SystemClock()
+        await reader.describe()
+        began_at = clock.monotonic()
+        seen = [await around(reader) for _ in range(3)]
+        took = clock.monotonic() - began_at
+    finally:
+        await runner.cleanup()
+    assert [signals.unseen[f"engine {page}"] for signals in seen] == [SILENT] * 3
+    assert took < 5, "three times the whole deadline is 6 s"
 
 
 async def test_a_restart_during_the_stage_is_noticed() -> None:
