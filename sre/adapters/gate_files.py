@@ -67,7 +67,7 @@ class GateFolder:
         try:
             with _explained(self._path):
                 self._path.mkdir(mode=0o700, exist_ok=True)  # a save that was refused took it away
-                (self._path / NUMBER).write_text(str(self._number), "ascii")
+                _keep_number(self._path, self._number)
             _replace(file, [document.dumps(result).encode()])
         except StateError:
             with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ class GateFiles:
                     path.mkdir(mode=0o700)
                     break
             try:
-                (path / NUMBER).write_text(str(number), "ascii")
+                _keep_number(path, number)
             except OSError:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
@@ -220,6 +220,11 @@ def regular_bytes(path: Path, largest: int) -> bytes:
             return file.read()
     finally:
         os.close(descriptor)
+
+
+def _keep_number(folder: Path, number: int) -> None:
+    with open(os.open(folder / NUMBER, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(str(number))
 
 
 def _number(folder: Path) -> int | None:

@@ -227,7 +227,14 @@ def tell(
     except StateError as error:
         app.note(f"sre gate: {error}")
         code = code if code is ExitCode.ABORTED else ExitCode.COULD_NOT_RUN
-    app.emit(output, result_document(ended, code), lambda: answer_text(ended.result, ended.folder.path, code))
+    try:
+        app.emit(output, result_document(ended, code), lambda: answer_text(ended.result, ended.folder.path, code))
+    except BrokenPipeError:
+        app.note(
+            f"sre gate: the answer could not be printed: nobody reads stdout; it is in {ended.folder.path}, and would "
+            f"have been exit code {int(code)}"
+        )
+        raise
     if annotate == "on" or (annotate == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
         from sre.gate.report.annotations import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,7 @@ def _rendered(found: GateResult, where: Path, form: str) -> str:
 @pass_app
 def compare(app: App, reference: str, candidate: str, folder: Path | None, output: str) -> int:
     """
-    Say whether CANDIDATE is slower than REFERENCE; each is a run (see report) or the name of a baseline.
+    Say whether CANDIDATE is slower than REFERENCE; each is a run (see report), or name or file of a baseline.
 
     \b
     Exit codes: 0 not slower · 2 not comparable, or the same run · 3 slower · 5 could not be told
@@ -208,11 +209,17 @@ def _side(app: App, name: str, folder: Path | None) -> _Side:
     files = results(app.paths(), folder)
     try:
         found = files.read(name)
+    except StateError:
+        path = Path(name)
+        with contextlib.suppress(StateError, ConfigError):
+            if path.suffix == ".json" and (baseline := BaselineFolder(path.parent).load(path.stem)) is not None:
+                return _of_baseline(baseline)
+        raise
     except ConfigError:
         if NAME.fullmatch(name):
             baseline = BaselineFolder(baselines_folder(app.settings().gate, config_of(app))).load(name)
             if baseline is not None:
-                return _Side(baseline, baseline.fingerprint, ids=frozenset(one.run_id for one in baseline.acceptances))
+                return _of_baseline(baseline)
         if name == LAST or any(known.startswith(name) for known in files.ids()):  # none yet, or several
             raise
         problem = f"gate: no run, no file and no baseline {name!r}; see sre gate list, sre gate baseline list"
@@ -220,6 +227,10 @@ def _side(app: App, name: str, folder: Path | None) -> _Side:
     runs = [run for run in found.runs if run.side != SIDE_B]
     interrupted = f"{found.id}: {found.interrupted}" if found.interrupted else ""
     return _Side(runs, found.fingerprint, found.calibration, found.checks, interrupted, frozenset({found.id}))
+
+
+def _of_baseline(baseline: Baseline) -> _Side:
+    return _Side(baseline, baseline.fingerprint, ids=frozenset(one.run_id for one in baseline.acceptances))
 
 
 @click.command()

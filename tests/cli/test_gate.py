@@ -478,6 +478,18 @@ async def test_a_comparison_looks_at_the_client_and_the_end_of_both_runs(run_sre
     assert f"cut short: {cut}: killed" in ran.out
 
 
+async def test_a_baseline_is_compared_with_by_its_file_too(run_sre: RunSre, runs: GateFiles) -> None:
+    first, second = keep(runs, await measured(), 1_796_000_000), keep(runs, await measured(), 1_796_000_100)
+    assert run_sre("gate", "baseline", "accept", first).code == 0
+    file = next(Path().rglob("default.json"))
+    by_file, by_name = (run_sre("gate", "compare", name, second) for name in (str(file), "default"))
+    assert (by_file.code, by_file.out) == (0, by_name.out)
+    assert run_sre("gate", "compare", str(file), "default").code == 2  # the same runs
+    Path("other.json").write_text("{}")
+    ran = run_sre("gate", "compare", "other.json", second)
+    assert (ran.code, ran.err.startswith("sre: other.json: ")) == (1, True)
+
+
 async def test_a_run_is_not_compared_with_itself(run_sre: RunSre, runs: GateFiles) -> None:
     """It would pass: a CI job that names one file twice must not go green for ever."""
     one = keep(runs, await measured(), 1_796_000_000)

@@ -75,14 +75,16 @@ class Gate:
 
 
 @contextlib.asynccontextmanager
-async def started(folder: Path, url: str, *options: str, settings: str = SETTINGS) -> AsyncIterator[Gate]:
+async def started(
+    folder: Path, url: str, *options: str, settings: str = SETTINGS, stdout: int = asyncio.subprocess.PIPE
+) -> AsyncIterator[Gate]:
     """The command, in a session of its own; gone afterwards, with its load processes."""
     config = folder / "sre.yaml"
     config.write_text(settings)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sre", "--config", str(config), "--state-dir", str(folder / "s"),
         "gate", "run", "--url", url, *options,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=stdout, stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
         env={name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")},
     )  # fmt: skip
@@ -92,6 +94,21 @@ async def started(folder: Path, url: str, *options: str, settings: str = SETTING
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.communicate()
+
+
+async def test_an_answer_that_nobody_reads_is_said_and_where_it_is(short_dir: Path) -> None:
+    """``sre gate run | true``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        async with SseStub() as stub, started(short_dir, stub.url, stdout=writer) as gate:
+            _, err = await asyncio.wait_for(gate.process.communicate(), 60)
+    finally:
+        os.close(writer)
+    assert gate.process.returncode == 1
+    told = err.decode().splitlines()[-1]
+    assert told.startswith("sre gate: the answer could not be printed: nobody reads stdout; it is in ")
+    assert told.endswith("and would have been exit code 0")
 
 
 async def test_two_gates_at_once_pass_each_with_a_folder_of_its_own(short_dir: Path) -> None:
@@ -115,7 +132,8 @@ async def test_two_gates_at_once_pass_each_with_a_folder_of_its_own(short_dir: P
     assert summary.read_text().startswith("before\n## ✅ Gate: PASS")
     folder = Path(document["folder"])
     assert {path.name for path in folder.iterdir()} == {
-        "gate.json", "junit.xml", "summary.md", "report.html", "requests-0-20qps.jsonl.gz", "requests-0-40qps.jsonl.gz",
+        ".number", "gate.json", "junit.xml", "summary.md", "report.html",
+        "requests-0-20qps.jsonl.gz", "requests-0-40qps.jsonl.gz",
     }  # fmt: skip
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     log = records_of(folder / "requests-0-40qps.jsonl.gz")
@@ -185,7 +203,7 @@ async def test_a_full_disk_ends_the_run_with_a_sentence_and_a_result_that_says_s
     assert "File too large; free space on its disk or raise the limit of file sizes, or choose another folder" in err
     assert out.splitlines()[0] == "Gate: INCONCLUSIVE (partial)"
     assert read_result(folder).interrupted == "killed, or still running"  # whole, of before
-    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".number"]
 
 
 async def test_a_folder_that_cannot_be_made_is_told_before_any_load(short_dir: Path) -> None:
