@@ -152,7 +152,10 @@ CONDITIONS = (
     "engine.block_size", "engine.cache_dtype", "engine.enable_prefix_caching", "engine.gpu_memory_utilization", "gpus",
     "client_cpu", "client_cores", "client_host", "tool", "prompt_tokens", "strategy", "backend", "max_concurrency",
 )  # fmt: skip
-"""What must be equal, by name; the last five are told by imported files, prompt_tokens by every server's usage. Each class of the mix adds one of its own."""
+"""
+What must be equal, by name; the last five are told by imported files, prompt_tokens by every server's usage. Each class
+of the mix adds one of its own.
+"""
 OF_CLASS = "mix."
 """Begins the condition of a class: ``mix.short``."""
 
