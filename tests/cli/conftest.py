@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from sre.adapters.gate_files import GateFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +42,20 @@ def run_sre(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return Ran(int(code), captured.out, captured.err)
 
     return invoke
+
+
+@pytest.fixture
+def own_folder(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command runs in a folder of its own, with its state there, and in no CI."""
+    monkeypatch.chdir(short_dir)
+    monkeypatch.setenv("XDG_STATE_HOME", str(short_dir / "state"))
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def runs(own_folder: None) -> GateFiles:
+    """The folder in which the commands of the gate look."""
+    from sre.adapters.gate_files import GateFiles
+
+    return GateFiles(Path("state/sre/default/gate"))
