@@ -49,7 +49,7 @@ class ResponseReader:
 
     def renew(self) -> None:
         """Be ready for the next response of this connection: one that is ``reusable``, and sent nothing unasked."""
-        self.headers, self.status = {}, None
+        self.headers, self.status, self._silent_bytes = {}, None, 0
         self.began = self.complete = self.reusable = self.ends_with_connection = False
 
     def feed(self, data: bytes) -> bytes:

@@ -21,6 +21,17 @@ def read(raw: bytes, *cuts: int) -> tuple[ResponseReader, bytes]:
     return reader, body
 
 
+def test_answers_without_a_body_count_against_none_that_comes_later() -> None:
+    refused = b"HTTP/1.1 503 Service Unavailable\r\nx-sre-reason: hang\r\ncontent-length: 0\r\n\r\n"
+    reader = ResponseReader()
+    for _ in range(MOST_HEAD_BYTES // len(refused) + 2):
+        assert reader.feed(refused) == b""
+        assert (reader.status, reader.complete, reader.reusable) == (503, True, True)
+        reader.renew()
+    reader.feed(OK + b"content-length: 2\r\n\r\n")  # the head of a stream comes before its body
+    assert (reader.problem, reader.feed(b"hi"), reader.complete) == (None, b"hi", True)
+
+
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[bytes, bytes, bool]:
     """Bytes of a response, the body in it, and whether its end is known from itself."""
