@@ -129,7 +129,7 @@ def ack(app: App, incident_id: str, by: str, note: str, output: str) -> int:
             raise Refused(f"incident: no message about {incident_id!r} is on record; see sre incident list")
         answer["outcome"] = "notice"  # sre notify test sends by itself: the outbox never had it
     app.emit(output, answer, lambda: _acknowledged(incident_id, answer))
-    over = answer["outcome"] == "resolved" or (answer["outcome"] == "notice" and not answer["quieted"])
+    over = answer["outcome"] == "resolved" or (answer["outcome"] == "notice" and not answer.get("quieted"))
     return ExitCode.NO if over else ExitCode.OK
 
 
@@ -157,7 +157,7 @@ def _acknowledged(incident_id: str, answer: dict[str, Any]) -> str:
     count = len(answer["incidents"])
     several = f" ({count} incidents)" if count > 1 else ""
     what = "a test" if incident_id.startswith(("test-", "canary-")) else "a notice"
-    quieted = "; it is not repeated any more" if answer["quieted"] else ""
+    quieted = "; it is not repeated any more" if answer.get("quieted") else ""
     return {
         "acknowledged": f"{incident_id} is acknowledged{who}{several}",
         "already_acknowledged": f"{incident_id} was acknowledged already{who}{when}",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from sre.actions.records import OutboxMessage, OutboxState
 from sre.adapters.clock import SystemClock
@@ -185,6 +186,21 @@ async def test_a_guard_that_runs_is_asked(hang: StatePaths, tmp_path: Path, caps
     assert "guard state" in err.splitlines()[-1]
     assert woken == [True]
     await world.bury()
+
+
+async def test_a_guard_of_an_older_version_that_still_runs_is_understood(
+    hang: StatePaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its answer has what it had before notices could be quieted."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"outcome": "acknowledged", "incidents": [ID], "by": "alice", "at_wall": WALL})
+
+    app = web.Application()
+    app.router.add_post("/acknowledge", answer)
+    async with serve_unix(app, hang.guard_socket):
+        assert await asyncio.to_thread(sre, hang, "incident", "ack", ID, "--by", "alice") == 0
+    assert capsys.readouterr().out == f"{ID} is acknowledged by alice\n"
 
 
 async def test_a_guard_without_a_store_says_so(
