@@ -56,6 +56,10 @@ class ConfigError(SreError):
         super().__init__("\n".join(self.problems))
 
 
+class SecretMissing(ConfigError):
+    """A secret is not there, and may come: nothing that is there is wrong."""
+
+
 class DependencyError(SreError):
     """
     A system we depend on failed us.

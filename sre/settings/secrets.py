@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sre.errors import ConfigError
+from sre.errors import ConfigError, SecretMissing
 from sre.redaction import HIDDEN
 from sre.settings.base import SECRET_REFERENCE, expanded
 
@@ -32,14 +32,14 @@ def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> st
         environ: The environment to look in.
 
     Raises:
-        ConfigError: Not set, not readable, no text, empty or too large. The message holds the reference, never the
-            value.
+        SecretMissing: Not set, no such file, or empty.
+        ConfigError: Not readable, no text or too large. No message holds the value.
     """
     kind, _, rest = reference.partition(":")
     if kind == "env":
         value = environ.get(rest, "").rstrip("\r\n")  # manifests often carry one along
         if not value:
-            raise ConfigError([f"{where}: environment variable {rest} is not set; export it before running sre"])
+            raise SecretMissing([f"{where}: environment variable {rest} is not set; export it before running sre"])
         if any("\udc80" <= one <= "\udcff" for one in value):  # bytes that are no text, as Python reads them
             raise ConfigError([f"{where}: environment variable {rest}: not UTF-8 text; export one that is"])
         return value
@@ -52,9 +52,12 @@ def resolve_secret(reference: str, where: str, environ: Mapping[str, str]) -> st
         value = raw.decode("utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError([f"{where}: secret file {rest}: {reason}; check path and permissions"]) from None
-    if not value or len(raw) > MAX_SECRET_BYTES:
-        raise ConfigError([f"{where}: secret file {rest} is {'too large' if value else 'empty'}; put the secret in it"])
+        kind_of = SecretMissing if isinstance(error, FileNotFoundError | NotADirectoryError) else ConfigError
+        raise kind_of([f"{where}: secret file {rest}: {reason}; check path and permissions"]) from None
+    if len(raw) > MAX_SECRET_BYTES:
+        raise ConfigError([f"{where}: secret file {rest} is too large; put the secret in it"])
+    if not value:  # made, and not yet written
+        raise SecretMissing([f"{where}: secret file {rest} is empty; put the secret in it"])
     return value
 
 

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sre.adapters.notifiers.process import AppriseSender
-from sre.errors import ConfigError
+from sre.errors import ConfigError, SecretMissing
 from sre.settings.models import Root
-from sre.settings.notify import ChannelSettings
 from sre.settings.secrets import resolve_secret
 
 log = logging.getLogger("sre.notify")
@@ -35,10 +34,7 @@ class ChannelProblems:
 
 def missing_channel_secrets(root: Root, environ: Mapping[str, str]) -> list[str]:
     """Channels' secrets that are not there, one sentence each; at once."""
-    problems: list[str] = []
-    for index, channel in enumerate(root.notify.channels):
-        problems += _missing(index, channel, environ)
-    return problems
+    return [sentence for found in _secrets(root, environ) for sentence in found.missing]
 
 
 async def checked_channels(
@@ -50,11 +46,16 @@ async def checked_channels(
     Args:
         sender: One that has read Apprise in already; without it one is made.
     """
-    channels = list(enumerate(root.notify.channels))
-    there = [(index, channel) for index, channel in channels if not _missing(index, channel, environ)]
-    missing = tuple(missing_channel_secrets(root, environ))
+    secrets = _secrets(root, environ)
+    missing = tuple(sentence for found in secrets for sentence in found.missing)
+    unusable = [sentence for found in secrets for sentence in found.unusable]
+    there = [
+        (index, channel)
+        for index, (channel, found) in enumerate(zip(root.notify.channels, secrets, strict=True))
+        if not found.missing and not found.unusable
+    ]
     if not there:
-        return ChannelProblems(missing)
+        return ChannelProblems(missing, tuple(unusable))
     async with contextlib.AsyncExitStack() as stack:
         asked = await stack.enter_async_context(AppriseSender(environ)) if sender is None else sender
         looks = [asyncio.ensure_future(asked.check(channel, seconds=seconds)) for _, channel in there]
@@ -64,7 +65,6 @@ async def checked_channels(
             for look in looks:
                 look.cancel()
             await asyncio.gather(*looks, return_exceptions=True)
-    unusable: list[str] = []
     unchecked: list[str] = []
     for (index, _), look in zip(there, looks, strict=True):
         where = f"notify.channels[{index}].url"
@@ -95,9 +95,16 @@ async def log_channels(root: Root, environ: Mapping[str, str], sender: AppriseSe
         log.warning("%s: could not be checked in time; see sre notify check", where)
 
 
-def _missing(index: int, channel: ChannelSettings, environ: Mapping[str, str]) -> tuple[str, ...]:
-    try:
-        resolve_secret(channel.url, f"notify.channels[{index}].url", environ)
-    except ConfigError as error:
-        return tuple(error.problems)
-    return ()
+def _secrets(root: Root, environ: Mapping[str, str]) -> list[ChannelProblems]:
+    """What is known of each channel's secret before its content is looked at."""
+    problems = []
+    for index, channel in enumerate(root.notify.channels):
+        try:
+            resolve_secret(channel.url, f"notify.channels[{index}].url", environ)
+        except SecretMissing as error:
+            problems.append(ChannelProblems(missing=error.problems))
+        except ConfigError as error:
+            problems.append(ChannelProblems(unusable=error.problems))
+        else:
+            problems.append(ChannelProblems())
+    return problems

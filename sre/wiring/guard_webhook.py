@@ -33,7 +33,7 @@ from sre.control.blocking import BlockingCalls
 from sre.control.delivery import Delivery
 from sre.control.notify_proof import Canaries
 from sre.control.tasks import kept_up
-from sre.errors import ConfigError, Refused
+from sre.errors import ConfigError, Refused, SecretMissing
 from sre.notify.ack_token import SHORTEST_SECRET
 from sre.notify.alert_decide import Intake
 from sre.notify.alert_routes import Routes
@@ -113,9 +113,20 @@ def connections_of(settings: WebhookSettings, open_files: int) -> int:
     return found
 
 
-def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> list[str]:
-    """What would keep the webhook from listening, its port aside; one sentence each."""
-    problems: list[str] = []
+@dataclass(frozen=True, slots=True)
+class WebhookProblems:
+    """What would keep the webhook from listening, its port aside; sentences."""
+
+    missing: tuple[str, ...] = ()
+    """Secrets and files of TLS that are not there; they may come."""
+    unusable: tuple[str, ...] = ()
+    """What is there, and is wrong."""
+
+
+def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> WebhookProblems:
+    """Look for them, opening no port."""
+    missing: list[str] = []
+    unusable: list[str] = []
     for look in (
         lambda: credentials_of(settings, environ),
         lambda: ack_secret_of(settings, environ),
@@ -124,9 +135,11 @@ def webhook_problems(settings: WebhookSettings, environ: Mapping[str, str]) -> l
     ):
         try:
             look()
+        except (SecretMissing, FileNotFoundError) as error:
+            missing.append(_sentence(settings, error))
         except (ConfigError, OSError) as error:  # ssl.SSLError is an OSError
-            problems.append(_sentence(settings, error))
-    return problems
+            unusable.append(_sentence(settings, error))
+    return WebhookProblems(tuple(missing), tuple(unusable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +342,8 @@ async def serve_webhook(
     if tripping:
         raise Refused(f"webhook: route {tripping[0]} trips, which needs a guard; set webhook.enabled and run the guard")
     # What would keep it from listening is said before anything is made.
-    problems = webhook_problems(root.webhook, environ)
+    doors = webhook_problems(root.webhook, environ)
+    problems = [*doors.missing, *doors.unusable]
     channels = await checked_channels(root, environ)
     if channels.missing and not late_secrets:
         problems += [*channels.missing, LATE_CHANNELS]

@@ -15,7 +15,7 @@ from sre.settings.paths import StatePaths
 from sre.settings.secrets import resolve_secret
 from sre.settings.stack import StackSettings
 from sre.wiring.channel_checks import ChannelProblems, channel_problems, missing_channel_secrets
-from sre.wiring.guard_webhook import webhook_problems
+from sre.wiring.guard_webhook import WebhookProblems, webhook_problems
 
 LATE_SECRETS = (
     "without these nobody would be paged: put them right; where secrets are mounted after the start, sre up"
@@ -55,8 +55,8 @@ def preflight(
         problems += port_problem(root.guard.metrics_host, root.guard.metrics_port, "guard.metrics_port", ours)
         if root.webhook.enabled:
             problems += port_problem(root.webhook.host, root.webhook.port, "webhook.port", ours)
-        # A URL that is there and wrong does not become right by waiting.
-        problems += channel_problems(root, environ).unusable
+        # What is there and wrong does not become right by waiting.
+        problems += [*channel_problems(root, environ).unusable, *_doors(root, environ).unusable]
         late = () if late_secrets else missing_secrets(root, environ)
         problems += [*late, LATE_SECRETS] if late else []
     return problems
@@ -64,13 +64,16 @@ def preflight(
 
 def paging_problems(root: Root, environ: Mapping[str, str], channels: ChannelProblems) -> list[str]:
     """What would keep the guard from reaching a person, or the webhook from listening, ports aside."""
-    return [*channels.unusable, *missing_secrets(root, environ)]
+    return [*channels.unusable, *_doors(root, environ).unusable, *missing_secrets(root, environ)]
 
 
 def missing_secrets(root: Root, environ: Mapping[str, str]) -> list[str]:
     """What is not there yet of what pages and listens, and may be mounted later."""
-    webhook = webhook_problems(root.webhook, environ) if root.webhook.enabled else []
-    return [*missing_channel_secrets(root, environ), *webhook]
+    return [*missing_channel_secrets(root, environ), *_doors(root, environ).missing]
+
+
+def _doors(root: Root, environ: Mapping[str, str]) -> WebhookProblems:
+    return webhook_problems(root.webhook, environ) if root.webhook.enabled else WebhookProblems()
 
 
 def port_problem(host: str, port: int, where: str, ours: frozenset[int]) -> list[str]:

@@ -55,6 +55,26 @@ def test_secrets_that_are_not_there_are_refused_each_by_its_setting(tmp_path: Pa
     assert [problem for problem in said(root) if problem.startswith("notify")] == []
 
 
+def test_what_is_there_and_wrong_is_refused_however_late_secrets_may_be(tmp_path: Path) -> None:
+    binary, folder = tmp_path / "binary", tmp_path / "folder"
+    binary.write_bytes(b"\xff\xfe")
+    folder.mkdir()
+    root = Root(
+        notify=NotifySettings(
+            channels=tuple(ChannelSettings(name=f.name, kind="sms", url=f"file:{f}") for f in (binary, folder))
+        ),
+        webhook=WebhookSettings(
+            enabled=True, token="env:TOKEN", port=1, ack_secret="env:TOKEN", public_url="https://sre.example"
+        ),
+    )
+    told = [problem for problem in said(root, late_secrets=True) if not problem.startswith("webhook.port")]
+    assert told == [
+        f"notify.channels[0].url: secret file {binary}: not UTF-8 text; check path and permissions",
+        f"notify.channels[1].url: secret file {folder}: Is a directory; check path and permissions",
+        "webhook.ack_secret: has 1 bytes; use at least 16",
+    ]
+
+
 def test_a_channel_that_takes_no_message_anywhere_is_refused_however_late_secrets_may_be() -> None:
     root = Root(notify=NotifySettings(channels=(ChannelSettings(name="chat", kind="chat", url="env:BAD"),)))
     refused = ["notify.channels[0].url: there is no service nosuch://; see Apprise's list of services"]
