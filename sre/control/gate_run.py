@@ -377,13 +377,13 @@ async def _smoke(target: Target) -> Smoke:
 
 
 def _silent(result: StageResult) -> list[str]:
-    """Pages that were waited for around a stage, in vain."""
+    """Pages that said nothing before a stage. One that did, and not after it, was there: the stage kept it busy."""
     seen = {} if result.signals is None else result.signals.unseen
     return [
-        f"{name} could not be read: {why}; its figures are missing, and every stage waits for it: correct "
-        "gate.target.metrics_urls"
+        f"{name} could not be read: {why}; its figures are missing, and stages wait for it: busy, or a wrong URL "
+        "(gate.target.metrics_urls)"
         for name, why in seen.items()
-        if name.startswith("engine ") and why.endswith(SILENT)
+        if name.startswith("engine ") and why == SILENT
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sre.gate.records import RequestRecord
 
 SILENT = "no answer in time"
-"""End of a reason in ``StageSignals.unseen``: a page took the request and said nothing, so it was waited for."""
+"""A reason in ``StageSignals.unseen``, or the end of one: a page took the request and said nothing in its time."""
 
 
 class StageKind(enum.Enum):
