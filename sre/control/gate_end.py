@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -129,11 +130,24 @@ def _one_server(order: Order) -> str:
 
 
 def _place(url: str) -> tuple[str, int | None, str]:
-    """Host, port and path. All names of this machine's own loopback are one."""
+    """Host, port and path."""
     parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    own = host == "localhost" or host == "::1" or host.startswith("127.")
-    return "localhost" if own else host, parts.port or DEFAULT_PORTS.get(parts.scheme), parts.path.rstrip("/")
+    return _host(parts.hostname or ""), parts.port or DEFAULT_PORTS.get(parts.scheme), parts.path.rstrip("/")
+
+
+def _host(name: str) -> str:
+    """
+    One spelling of a host: a server that listens on localhost mostly does so on 127.0.0.1 and ::1. Other addresses of
+    the loopback net are others: two servers may share a port there.
+    """
+    name = name.rstrip(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    return "localhost" if str(address) in ("127.0.0.1", "::1") else str(address)
 
 
 def _beside_longs(state: GateState, policy: JudgePolicy) -> tuple[Beside, ...]:

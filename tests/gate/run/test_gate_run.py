@@ -108,6 +108,12 @@ async def test_two_servers_are_compared_beside_long_prompts_too() -> None:
         ("http://GPU:80", "http://gpu", True),
         ("http://gpu:8000", "http://gpu:8001", False),
         ("http://gpu/a", "http://gpu/b", False),
+        ("http://[::1]:8000", "http://localhost.:8000/", True),
+        ("http://[0:0::1]:8000", "http://[::ffff:127.0.0.1]:8000", True),
+        ("http://127.0.0.1:8000", "http://127.0.0.2:8000", False),
+        ("http://127.0.0.2:8000", "http://127.0.0.2:8000", True),
+        ("http://127.example.com:8000", "http://localhost:8000", False),
+        ("http://[fd00::1]:8000", "http://[fd00:0::1]:8000", True),
     ],
 )
 async def test_a_server_compared_with_itself_is_told_beside_the_verdict(target: str, other: str, same: bool) -> None:
