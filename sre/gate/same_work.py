@@ -10,7 +10,7 @@ Only a PASS asks: who did more work and was not slower has nothing to explain, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
@@ -96,28 +96,52 @@ def unknown_length(
     may_differ: Sequence[str],
 ) -> tuple[str, ...]:
     """Sentences, one per stage and class of ``cells`` whose prompts or answers may be longer on one side."""
+    lengths = [
+        (what, metric)
+        for what, metric, declared in (
+            ("prompts", PROMPT_TOKENS_PER_ANSWER, PROMPT_TOKENS), ("answers", TOKENS_PER_ANSWER, ANSWER_LENGTH),
+        )
+        if declared not in may_differ
+    ]  # fmt: skip
+    sides = {"the candidate": candidate, "the reference": reference}
     found = []
     for stage, kind in dict.fromkeys((cell.stage, cell.request_class) for cell in cells):
-        lost = [
-            what
-            for what, metric, declared in (
-                ("prompts", PROMPT_TOKENS_PER_ANSWER, PROMPT_TOKENS), ("answers", TOKENS_PER_ANSWER, ANSWER_LENGTH),
-            )
-            if declared not in may_differ and _untold(candidate, reference, Cell(stage, kind, metric))
-        ]  # fmt: skip
-        if lost:
-            found.append(
-                f"{stage}/{kind}: the length of {' and '.join(lost)} is not told on both sides (usage in tokens): "
-                "whether both did the same work is not known"
-            )
+        # The share without text has a value where anything was answered; where nothing was, there is no length either.
+        if all(_known(runs, Cell(stage, kind, WORDLESS_RATIO)) for runs in sides.values()):
+            why = _no_lengths(sides, [(what, Cell(stage, kind, metric)) for what, metric in lengths])
+            found += [f"{stage}/{kind}: {why}"] if why else []
     return tuple(found)
 
 
-def _untold(candidate: Sequence[MeasuredRun], reference: Sequence[MeasuredRun], cell: Cell) -> bool:
-    answered = replace(cell, metric=WORDLESS_RATIO)  # it has a value where anything was answered
-    if not collect(candidate, answered).values or not collect(reference, answered).values:
-        return False
-    return not collect(candidate, cell).values or not collect(reference, cell).values
+def _no_lengths(sides: Mapping[str, Sequence[MeasuredRun]], lengths: Sequence[tuple[str, Cell]]) -> str:
+    """Which lengths are not known, of which side, and why; "": all are."""
+    causes: dict[str, list[str]] = {}
+    old: list[str] = []
+    for what, cell in lengths:
+        unknown = [whose for whose, runs in sides.items() if not _known(runs, cell)]
+        kept = [whose for whose in unknown if _kept(sides[whose], cell)]
+        older = [whose for whose in unknown if whose not in kept]
+        if kept:
+            causes.setdefault(f"not told by {' and '.join(kept)} (usage in tokens)", []).append(what)
+        if older:
+            causes.setdefault(f"not kept in {' and '.join(older)}, made by an older sre", []).append(what)
+            old.append(what)
+    if not causes:
+        return ""
+    each = "; ".join(f"the length of {' and '.join(whats)} is {cause}" for cause, whats in causes.items())
+    remedy = f"; accept a new baseline to have {' and '.join(old)} compared" if old else ""
+    return f"{each}: whether both did the same work is not known{remedy}"
+
+
+def _known(runs: Sequence[MeasuredRun], cell: Cell) -> bool:
+    return bool(collect(runs, cell).values)
+
+
+def _kept(runs: Sequence[MeasuredRun], cell: Cell) -> bool:
+    """Whether the metric has a place, be it an empty one. In a baseline of a version before the metric it has none."""
+    stages = [stage for run in runs if (stage := run.stage(cell.stage)) is not None]
+    classes = [kind for stage in stages if (kind := stage.classes.get(cell.request_class)) is not None]
+    return any(cell.metric in kind.values for kind in classes)
 
 
 def less_work(

@@ -210,7 +210,7 @@ def test_where_no_side_counts_tokens_answers_of_far_fewer_events_are_not_as_long
     def of(events: float | None, tokens: float | None = None) -> list[MeasuredRun]:
         return side(
             ttft_p50_seconds=STEADY, events_per_answer=[events] * 5, tokens_per_answer=[tokens] * 5,
-            wordless_ratio=[0.0] * 5,
+            wordless_ratio=[0.0] * 5, prompt_tokens_per_answer=[None] * 5,
         )  # fmt: skip
 
     (cell,) = judged(of(ours), of(theirs), "ttft_p50_seconds")
@@ -219,10 +219,37 @@ def test_where_no_side_counts_tokens_answers_of_far_fewer_events_are_not_as_long
     assert counted.verdict is Verdict.PASS, "with a count on both sides events are pieces, and no length"
     cells = [Cell("100qps", "short", "ttft_p50_seconds")]
     (remark,) = unknown_length(of(ours), of(theirs), cells, ())
-    assert remark.startswith("100qps/short: the length of prompts and answers is not told on both sides")
+    assert remark == (
+        "100qps/short: the length of prompts and answers is not told by the candidate and the reference (usage in "
+        "tokens): whether both did the same work is not known"
+    )
     assert unknown_length(of(ours), of(theirs), cells, ("prompt_tokens", "answer_length")) == ()
     (remark,) = unknown_length(of(ours, 16.0), of(theirs, 16.0), cells, ())
-    assert "the length of prompts is not told" in remark
+    assert "the length of prompts is not told by the candidate and the reference (" in remark
+    (remark,) = unknown_length(of(ours, 16.0), of(theirs), cells, ("prompt_tokens",))
+    assert "the length of answers is not told by the reference (" in remark
+
+
+def test_a_baseline_of_a_version_that_kept_no_length_of_prompts_is_told_from_a_server_that_tells_none() -> None:
+    told = side(
+        ttft_p50_seconds=STEADY, wordless_ratio=[0.0] * 5, tokens_per_answer=[16.0] * 5,
+        prompt_tokens_per_answer=[64.0] * 5,
+    )  # fmt: skip
+    older = side(ttft_p50_seconds=STEADY, wordless_ratio=[0.0] * 5, tokens_per_answer=[16.0] * 5)
+    silent = side(
+        ttft_p50_seconds=STEADY, wordless_ratio=[0.0] * 5, tokens_per_answer=[None] * 5,
+        prompt_tokens_per_answer=[None] * 5,
+    )  # fmt: skip
+    cells = [Cell("100qps", "short", "ttft_p50_seconds")]
+    remedy = "whether both did the same work is not known; accept a new baseline to have prompts compared"
+    assert unknown_length(told, older, cells, ()) == (
+        f"100qps/short: the length of prompts is not kept in the reference, made by an older sre: {remedy}",
+    )
+    assert unknown_length(silent, older, cells, ()) == (
+        "100qps/short: the length of prompts and answers is not told by the candidate (usage in tokens); the length "
+        f"of prompts is not kept in the reference, made by an older sre: {remedy}",
+    )
+    assert unknown_length(told, older, cells, ("prompt_tokens",)) == unknown_length(told, told, cells, ()) == ()
 
 
 def test_tokens_per_answer_are_those_that_the_server_counted() -> None:
