@@ -278,7 +278,14 @@ class AlertDuties:
             return
         self._caught_up = at
         for route in await self._writer.ask(lambda book: book.left_out(1)):
-            await self._catch_up_with(route)
+            if not self._rests.due(("left out", route)):
+                continue
+            try:
+                await self._catch_up_with(route)
+            except DecisionFailed:
+                self._rests.failed(("left out", route))  # logged; the other routes are not kept back
+                continue
+            self._rests.over(("left out", route))
 
     async def _catch_up_with(self, route: str) -> None:
         # The oldest says whether the time has come; only then all are read.

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sre.control.alert_duties import LOOK_SECONDS
 from sre.control.resting import LONGEST_SECONDS, Rests
 from sre.control.tasks import LONGEST_REST_SECONDS, kept_up
+from sre.notify.alert_limits import NOTICE_ACTION
 from sre.notify.alert_records import Verdict
+from sre.settings.webhook import ActionSettings, HeartbeatSettings, RouteSettings, WebhookSettings
 from sre.testing.clock import ManualClock
 from tests.webhook.beside_guard import Scene, hung
+from tests.webhook.scenes import one
 
 
 async def test_a_trip_that_fails_again_and_again_is_not_tried_each_second(scene: Scene) -> None:
@@ -51,6 +56,47 @@ async def test_one_message_that_cannot_be_told_keeps_no_other_back(scene: Scene)
         scene.world.clock.advance(1)
     assert [reason for _, reason in scene.told()] == ["alerts-refused"]
     assert scene.counts.failures <= 6
+
+
+def limited(name: str) -> RouteSettings:
+    actions = (ActionSettings(do="incident"), ActionSettings(do="notify", max_per_hour=1))
+    return RouteSettings(name=name, match={"team": name}, actions=actions)
+
+
+async def test_what_a_limit_kept_back_on_one_route_waits_for_no_other_route(tmp_path: Path) -> None:
+    settings = WebhookSettings(routes=(limited("bad"), limited("good")), heartbeat=HeartbeatSettings(enabled=False))
+    scene = Scene(tmp_path, settings)
+    await scene.begin()
+    book, clock = scene.intake.writer.book, scene.world.clock
+    assert book is not None
+    await scene.take(*(one(node=f"n{n}", team=team) for team in ("bad", "good") for n in range(3)))
+    assert sorted(book.left_out(1)) == ["bad", "good"]
+    tried: list[float] = []
+
+    class Mistaken:
+        """A book with a mistake of ours in it, about one route."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(book, name)
+
+        def change(self, wanted: Any, decide: Any) -> Any:
+            if (NOTICE_ACTION, "bad") in wanted.intents:
+                tried.append(clock.monotonic())
+                raise RuntimeError("a mistake of ours")
+            return book.change(wanted, decide)
+
+    scene.intake.writer.book = Mistaken()  # type: ignore[assignment]
+    clock.advance(3601)
+    for _ in range(600):
+        await scene.intake.turn()
+        clock.advance(1)
+    assert list(book.left_out(1)) == ["bad"], "that of the other route was told"
+    assert len(tried) <= 600 / LONGEST_SECONDS + LONGEST_SECONDS / LOOK_SECONDS, "ever more seldom"
+    scene.intake.writer.book = book
+    clock.advance(LONGEST_SECONDS)
+    await scene.intake.turn()
+    assert book.left_out(1) == {}
+    await scene.end()
 
 
 def test_a_rest_doubles_up_to_a_limit_and_is_forgotten_when_it_is_over() -> None:
