@@ -21,6 +21,7 @@ from sre.control.alert_folders import AlertFolders
 from sre.control.alert_ports import AlertBook, AlertListener, Hands
 from sre.control.alert_writer import AlertWriter, DecisionFailed
 from sre.control.notify_proof import Canaries
+from sre.control.tasks import kept_up
 from sre.errors import StateError
 from sre.notify.alert_decide import Decision, Intake
 from sre.notify.alert_records import Changes, Known, Verdict
@@ -151,8 +152,11 @@ class AlertIntake:
         return await waiting.done
 
     async def run(self) -> None:
-        """Commit what comes and do what time brings, until cancelled."""
-        turns = asyncio.create_task(self.duties.run())
+        """Commit what comes and do what time brings, until cancelled. May be begun again after it ended."""
+        self._stopped = False
+        turns = asyncio.create_task(
+            kept_up(self.duties.run, "webhook: what time brings", self._clock, failed=self._listener.failed)
+        )
         rest = FIRST_REST_SECONDS
         try:
             while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sre.notify.alert_records import Verdict
 from sre.settings.webhook import ActionSettings, HeartbeatSettings, RouteSettings, WebhookSettings
 from sre.testing.clock import ManualClock
 from tests.webhook.beside_guard import Scene, hung
-from tests.webhook.scenes import one
+from tests.webhook.scenes import one, payload
 
 
 async def test_a_trip_that_fails_again_and_again_is_not_tried_each_second(scene: Scene) -> None:
@@ -97,6 +98,15 @@ async def test_what_a_limit_kept_back_on_one_route_waits_for_no_other_route(tmp_
     await scene.intake.turn()
     assert book.left_out(1) == {}
     await scene.end()
+
+
+async def test_an_intake_that_is_begun_again_takes_in_again(scene: Scene) -> None:
+    for node in ("n1", "n2"):
+        running = asyncio.create_task(scene.intake.run())
+        await asyncio.sleep(0)
+        assert (await scene.intake.take(payload(one(node=node)))).verdicts == (Verdict.OPENED,)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 def test_a_rest_doubles_up_to_a_limit_and_is_forgotten_when_it_is_over() -> None:
