@@ -154,16 +154,19 @@ class Webhook:
     outage: OutageWatch
 
     async def take_in(self) -> None:
-        """Store what is posted, and tell of it where that cannot be done, until cancelled."""
-        await asyncio.gather(self.intake.run(), self.outage.run())
-
-    async def kept_taking_in(self) -> None:
-        """``take_in``; a mistake of ours does not end it."""
-        await kept_up(self.take_in, "webhook: taking in", self.clock, failed=self.metrics.failed)
+        """
+        Store what is posted, and tell of it where that cannot be done, until cancelled. A mistake of ours ends neither:
+        each begins again by itself, for were both begun again for one, the other would run twice.
+        """
+        failed = self.metrics.failed
+        await asyncio.gather(
+            kept_up(self.intake.run, "webhook: taking in", self.clock, failed=failed),
+            kept_up(self.outage.run, "webhook: the watch for outages", self.clock, failed=failed),
+        )
 
     async def run(self, environ: Mapping[str, str]) -> None:
         """Take in and serve until cancelled; what stands in the way of listening costs the webhook, not the guard."""
-        taking = asyncio.create_task(self.kept_taking_in())
+        taking = asyncio.create_task(self.take_in())
         told = ""
         try:
             while True:
@@ -387,7 +390,7 @@ async def serve_webhook(
                 ),
             )
             sending = asyncio.create_task(delivery.run())
-            taking = asyncio.create_task(webhook.kept_taking_in())
+            taking = asyncio.create_task(webhook.take_in())
             try:
                 async with webhook.listening(environ) as port:
                     ready(port)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sre.control.alert_duties import LOOK_SECONDS
+from sre.control.alert_intake import AlertIntake
+from sre.control.alert_outage import OutageWatch
 from sre.control.resting import LONGEST_SECONDS, Rests
 from sre.control.tasks import LONGEST_REST_SECONDS, kept_up
 from sre.notify.alert_limits import NOTICE_ACTION
 from sre.notify.alert_records import Verdict
+from sre.servers.exporter import Metrics
+from sre.servers.exporter_webhook import WebhookMetrics
 from sre.settings.webhook import ActionSettings, HeartbeatSettings, RouteSettings, WebhookSettings
 from sre.testing.clock import ManualClock
+from sre.wiring.guard_webhook import Webhook
 from tests.webhook.beside_guard import Scene, hung
 from tests.webhook.scenes import one, payload
 
@@ -107,6 +112,42 @@ async def test_an_intake_that_is_begun_again_takes_in_again(scene: Scene) -> Non
         assert (await scene.intake.take(payload(one(node=node)))).verdicts == (Verdict.OPENED,)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("mistaken", ["intake", "outage"])
+async def test_a_mistake_in_one_half_of_taking_in_leaves_the_other_running_once(mistaken: str) -> None:
+    class Half:
+        def __init__(self, fails: int) -> None:
+            self.fails, self.begun, self.running = fails, 0, 0
+
+        async def run(self) -> None:
+            self.begun += 1
+            if self.begun <= self.fails:
+                raise RuntimeError("a mistake of ours")
+            self.running += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.running -= 1
+
+    halves = {name: Half(3 if name == mistaken else 0) for name in ("intake", "outage")}
+    webhook = Webhook(
+        WebhookSettings(),
+        cast(AlertIntake, halves["intake"]),
+        WebhookMetrics(Metrics()),
+        None,
+        ManualClock(),
+        cast(OutageWatch, halves["outage"]),
+    )
+    taking = asyncio.create_task(webhook.take_in())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert {name: (half.begun, half.running) for name, half in halves.items()} == {
+        name: (4 if name == mistaken else 1, 1) for name in halves
+    }
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    assert [half.running for half in halves.values()] == [0, 0]
 
 
 def test_a_rest_doubles_up_to_a_limit_and_is_forgotten_when_it_is_over() -> None:
