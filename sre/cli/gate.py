@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +172,10 @@ def run(
             ended = drive(asked, shown)
     except SreError as error:
         if output == "json":  # whoever reads it reads it whatever the exit code
-            app.emit(output, {"verdict": None, "exit_code": int(error.exit_code), "error": str(error)}, "")
+            try:
+                app.emit(output, {"verdict": None, "exit_code": int(error.exit_code), "error": str(error)}, "")
+            except OSError:  # stderr gets the error all the same
+                _forget_stdout()
         raise
     return tell(app, ended, asked, output, junit, summary, github_annotations)
 
@@ -229,12 +235,17 @@ def tell(
         code = code if code is ExitCode.ABORTED else ExitCode.COULD_NOT_RUN
     try:
         app.emit(output, result_document(ended, code), lambda: answer_text(ended.result, ended.folder.path, code))
-    except BrokenPipeError:
-        app.note(
-            f"sre gate: the answer could not be printed: nobody reads stdout; it is in {ended.folder.path}, and would "
-            f"have been exit code {int(code)}"
+    except OSError as error:
+        from sre.gate.report.tables import headline
+
+        _forget_stdout()
+        why = "nobody reads stdout" if isinstance(error, BrokenPipeError) else f"stdout: {error.strerror or error}"
+        told = (
+            f"sre gate: the answer could not be printed: {why}; it is in {ended.folder.path}: {headline(ended.result)}"
         )
-        raise
+        # A refusal stands without its text. An answer that nobody got lets nothing through.
+        app.note(told if code else f"{told}, and would have been exit code 0")
+        code = code or ExitCode.COULD_NOT_RUN
     if annotate == "on" or (annotate == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
         from sre.gate.report.annotations import annotations
 
@@ -245,10 +256,22 @@ def tell(
     return code
 
 
+def _forget_stdout() -> None:
+    """What stdout still holds must not fail a second time at exit: that would be another exit code."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, sys.stdout.fileno())
+        finally:
+            os.close(null)
+
+
 def _require_writable(junit: Path | None, summary: Path | None) -> None:
     """Before the load: at its end, half an hour of it would be reported nowhere."""
     from sre.adapters.gate_files import require_writable
 
+    if sys.stdout is None or sys.stdout.closed:
+        raise OSError(errno.EBADF, "stdout is closed, nobody would get the answer; to throw it away: > /dev/null")
     if junit is not None:
         require_writable(junit, "--junit", makes_folder=True)
     if summary is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,21 @@ def test_a_file_for_ci_that_cannot_be_written_is_told_before_the_load(
     Path("file").write_text("")
     ran = run_sre("gate", "run", "--url", "http://127.0.0.1:9", *options)
     assert (ran.code, ran.err) == (1, f"sre: {problem.format(here=short_dir)}\n")
+
+
+def test_a_closed_stdout_is_told_before_the_load(run_sre: RunSre) -> None:
+    with contextlib.redirect_stdout(None):  # what Python makes of ``>&-``
+        ran = run_sre("gate", "run", "--url", "http://127.0.0.1:1", "--output", "json")
+    assert (ran.code, ran.err) == (
+        1, "sre: stdout is closed, nobody would get the answer; to throw it away: > /dev/null\n",
+    )  # fmt: skip
+
+
+def test_an_error_is_told_though_its_json_finds_a_full_disk(run_sre: RunSre) -> None:
+    with open("/dev/full", "w") as full, contextlib.redirect_stdout(full):
+        ran = run_sre("gate", "run", "--url", "http://127.0.0.1:1", "--stages", "20,10", "--output", "json")
+    assert ran.code == 2
+    assert "--stages" in ran.err
 
 
 def test_a_file_for_ci_is_looked_for_and_not_made_beforehand(run_sre: RunSre) -> None:

@@ -111,6 +111,28 @@ async def test_an_answer_that_nobody_reads_is_said_and_where_it_is(short_dir: Pa
     assert told.endswith("and would have been exit code 0")
 
 
+async def test_a_fail_that_a_full_disk_keeps_from_stdout_is_a_fail_and_says_where_it_is(short_dir: Path) -> None:
+    """``sre gate run > /dev/full``."""
+    settings = SETTINGS.replace("failed_ratio: 0.2", "ttft_p99_seconds: 0.000001")
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        async with (
+            SseStub() as stub,
+            started(short_dir, stub.url, "--github-annotations", "on", settings=settings, stdout=full) as gate,
+        ):
+            _, err = await asyncio.wait_for(gate.process.communicate(), 60)
+            folder = gate.files.find("last")
+    finally:
+        os.close(full)
+    told = err.decode()
+    assert gate.process.returncode == 3, told
+    assert (
+        "sre gate: the answer could not be printed: stdout: No space left on device; it is in "
+        f"{folder.resolve()}: Gate: FAIL\n"
+    ) in told
+    assert told.splitlines()[-1].startswith("::error ")
+
+
 async def test_two_gates_at_once_pass_each_with_a_folder_of_its_own(short_dir: Path) -> None:
     junit, summary = short_dir / "out" / "junit.xml", short_dir / "summary.md"
     summary.write_text("before\n")
