@@ -33,11 +33,12 @@ DIGEST_SHARE = 0.1
 """Of a storm's window: so often at most one digest goes out."""
 CALM_DIGEST_SECONDS = 60.0
 """The same where storms are not limited."""
-SELDOM_SECONDS = 900.0
+SELDOM_SECONDS = 300.0
 """
 A page that may have arrived ``max_unknown_outcomes`` times is sent again after this long, then after twice as long, and
 so on. It may also never have arrived (a server that takes connections and hangs), so it is not given up; and who gets
-it each time, from a provider that answers too late, is not called every five minutes for a day.
+it each time, from a provider that answers too late, is called eleven times in a day and not every five minutes. No more
+than the back-off's usual end at first: a server that hung for ten minutes costs a page no half hour.
 """
 MANY_IN_THE_MORNING = 3
 """More messages than this that waited for the end of quiet hours come as one."""
