@@ -110,7 +110,7 @@ class NotifySettings(Settings):
     max_unknown_outcomes: Annotated[int, Field(ge=1)] = 3
     """
     So often a message is sent that was cut off before the provider's answer each time: it may have arrived each time.
-    Then the fallback is told; what is no page is dead, and a page is sent again ever more seldom (5 minutes, 10, 20, …).
+    Then the fallback is told; what is no page is dead, and a page is sent again ever more seldom (5 minutes, 10, …).
     Not of PagerDuty, where repetitions are one event.
     """
     escalation: EscalationSettings | None = None
