@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sre.clock import Clock
 from sre.errors import ConfigError
-from sre.redaction import SHORTEST_TOKEN, redact, secrets_of_url
+from sre.redaction import SHORTEST_TOPIC, redact, secrets_of_url
 from sre.settings.models import Root
 from sre.settings.secrets import resolve_secret
 from sre.settings.webhook import WebhookSettings
@@ -40,7 +40,7 @@ def known_secrets(root: Root, environ: Mapping[str, str]) -> tuple[str, ...]:
         with contextlib.suppress(ConfigError):
             # A short password of letters alone is also a piece of many words.
             parts = secrets_of_url(resolve_secret(channel.url, "secret", environ))
-            found.update(part for part in parts if len(part) >= SHORTEST_TOKEN or not part.isalpha())
+            found.update(part for part in parts if len(part) >= SHORTEST_TOPIC or not part.isalpha())
     return tuple(sorted(found))
 
 

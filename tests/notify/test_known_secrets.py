@@ -40,6 +40,11 @@ def test_a_short_password_that_is_a_word_eats_no_words() -> None:
     assert hide("the latest test") == "the latest test"
 
 
+def test_a_topic_of_six_letters_is_hidden() -> None:
+    hide = Redaction(root_of("env:PUSH"), {"PUSH": "ntfys://ntfy.sh/gpuops"}, ManualClock())
+    assert hide("403 at ntfy.sh: topic gpuops is reserved") == f"403 at ntfy.sh: topic {HIDDEN} is reserved"
+
+
 def test_keys_of_engines_and_of_the_gates_target_are_hidden() -> None:
     root = root_of("env:MAIL", gate={"target": {"api_key": "env:KEY"}})
     assert Redaction(root, {"KEY": "sk-12345678"}, ManualClock())("401 sk-12345678") == f"401 {HIDDEN}"

@@ -99,6 +99,40 @@ def test_a_password_is_hidden_as_written_decoded_and_as_basic_auth(password: str
 
 
 @pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("ntfy://ntfy.sh/gpuoncall", "gpuoncall"),
+        ("ntfys://ntfy.example.com/gpuops", "gpuops"),
+        ("ntfy://gpuoncall", "gpuoncall"),
+        ("ntfy://me:pw@ntfy.example.com/first/second-topic", "second-topic"),
+        ("json://hooks.example.com/hook/mysecretpath", "mysecretpath"),
+        ("jsons://hooks.example.com/services/secretly.example.com", "secretly.example.com"),
+        ("discord://1234567890/abcdefghijklmno", "abcdefghijklmno"),
+        ("gotify://push.example.com/abcdef", "abcdef"),
+        ("slack://abcdefghijkl/B1H9RESGH/abcdefgh", "abcdefghijkl"),
+    ],
+)
+def test_a_credential_of_lowercase_letters_alone_is_hidden(url: str, secret: str) -> None:
+    left = redact(f"404: {secret} not found at {secret}", secrets_of_url(url))
+    assert left == f"404: {HIDDEN} not found at {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jsons://hooks.example.com/api/v2/alerts/webhooks/services/notify/incidents",
+        "ntfy://localhost/alerts",
+        "ntfys://ntfy.example.com",
+        "mailtos://me:Wint3r-is@smtp.example.com/oncall@example.com",
+        "sns://AKIAIOSFODNN7EXAMPLE/S3cretT0ken/us-east-1",
+    ],
+)
+def test_words_of_a_route_hosts_addresses_and_regions_stay(url: str) -> None:
+    said = "api/v2/alerts/webhooks services notify incidents localhost ntfy.example.com oncall@example.com us-east-1"
+    assert redact(said, secrets_of_url(url)) == said
+
+
+@pytest.mark.parametrize(
     "place", [*PLACES, "mailto://127.0.0.1:25?from=sre@example.com&to=oncall@example.com&mode=ssl"]
 )
 def test_what_people_need_to_read_stays(place: str) -> None:
