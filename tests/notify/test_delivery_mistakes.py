@@ -48,7 +48,7 @@ async def test_it_is_logged_with_its_number_counted_and_repeated_later(
     store.commit(state=None, outbox=[post()])
     delivery = Delivery(store, CHAIN, clock, Odd(2), rng=random.Random(1), **count_failure)  # type: ignore[arg-type]
     task = asyncio.create_task(delivery.run())
-    await wait_until_async(lambda: count(store, OutboxState.SENT) == 1)
+    await wait_until_async(lambda: count(store, OutboxState.SENT) == 1, interval=0)
     await delivery.stop()
     await task
     assert caplog.text.count("outbox: delivering message 1 to mail failed; it is repeated") == 2
@@ -64,9 +64,9 @@ async def test_one_that_stays_goes_to_the_fallback_and_is_no_storm(
     store.commit(state=None, outbox=[post()])
     delivery = Delivery(store, CHAIN, clock, provider, rng=random.Random(1))
     task = asyncio.create_task(delivery.run())
-    await wait_until_async(lambda: provider.accepted == ["sms"])
+    await wait_until_async(lambda: provider.accepted == ["sms"], interval=0)
     begun = clock.monotonic()
-    await wait_until_async(lambda: clock.monotonic() - begun > 250)
+    await wait_until_async(lambda: clock.monotonic() - begun > 150)
     await delivery.stop()
     await task
     assert [name for name, _ in provider.began] == ["mail", "mail", "mail", "sms"]
