@@ -38,6 +38,12 @@ SESSION_MARK = f"SRE_TEST_SESSION={os.environ['SRE_TEST_SESSION']}"
 def pytest_configure() -> None:
     """SIGTERM ends a run as Ctrl-C does: `timeout` and CI send it, and what tests made and started is to go first."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A vLLM that is killed leaves its sockets behind.
+    os.environ["VLLM_RPC_BASE_PATH"] = tempfile.mkdtemp(prefix="sre-vllm-", dir="/tmp")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["VLLM_RPC_BASE_PATH"], ignore_errors=True)
 
 
 @pytest.fixture
