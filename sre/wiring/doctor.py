@@ -185,9 +185,11 @@ async def _envoy(root: Root, deadline_seconds: float) -> EnvoyFacts:
         async with asyncio.timeout(deadline_seconds):
             out, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return EnvoyFacts(path, None, f"{path}: did not say its version in {deadline_seconds:g} s; {again}")
+    finally:  # also where the whole look is given up
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if process.returncode != 0:
         return EnvoyFacts(path, None, f"{path}: --version ended with exit code {process.returncode}; {again}")
     version = re.search(rb"version:\s*\S*?/(\d+\.\d+\.\d+)", out)

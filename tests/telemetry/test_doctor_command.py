@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,11 +135,25 @@ def test_the_envoy_binary_is_run(doctor: Doctor, script: str, level: str, word: 
     binary = doctor.folder / "envoy"
     binary.write_text(f"#!/bin/sh\n{script}\n")
     binary.chmod(0o700)
-    deadline_seconds = 2.0 if "sleep" in script else 20.0
+    deadline_seconds = 8.0 if "sleep" in script else 20.0
     report = doctor.look({"gateway": {"envoy_binary": str(binary)}}, deadline_seconds=deadline_seconds)
     ((found, sentence),) = report.of("envoy")
     assert found == level
     assert word in sentence
+
+
+async def test_a_look_that_is_given_up_leaves_no_process(
+    doctor: Doctor, wait_until_async: Callable[..., Awaitable[Any]]
+) -> None:
+    binary, written = doctor.folder / "envoy", doctor.folder / "pid"
+    binary.write_text(f"#!/bin/sh\necho $$ > {written}\nexec sleep 60\n")
+    binary.chmod(0o700)
+    root = Root.model_validate(doctor.config({"gateway": {"envoy_binary": str(binary)}}))
+    looking = asyncio.create_task(look(root, StatePaths(doctor.state), doctor.environ, 60.0))
+    pid = await wait_until_async(lambda: written.exists() and written.read_text().strip())
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_secrets_are_resolved_and_never_shown(doctor: Doctor) -> None:
