@@ -204,7 +204,7 @@ def test_an_nvml_that_hangs_is_not_seen_and_holds_nobody_up(doctor: Doctor) -> N
     standin = NvmlStandin(doctor.folder / "lib")
     standin.set({"nvmlInitWithFlags.hang": 1})
     doctor.environ = standin.environ
-    report = doctor.look(deadline_seconds=4.0)
+    report = doctor.look(deadline_seconds=10.0)
     ((level, sentence),) = report.of("gpu")
     assert level == "not_seen"
     assert "did not return" in sentence
