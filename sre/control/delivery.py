@@ -200,13 +200,9 @@ class Delivery:
                 self._start(row.channel, self._deliver_row(row))
 
     def _start(self, channel: str, work: Coroutine[Any, Any, None]) -> None:
-        def done(task: asyncio.Task[None]) -> None:
+        def done(_: asyncio.Task[None]) -> None:
             self._busy.pop(channel, None)
             self._wake.set()
-            if not task.cancelled() and (error := task.exception()) is not None:
-                # A mistake of ours after a try whose outcome is known: nothing is lost, and it must not go unheard.
-                log.error("outbox: after a delivery to %s: %s", channel, error, exc_info=error)
-                self._duties.count_mistake()
 
         task = asyncio.create_task(work)
         self._busy[channel] = task

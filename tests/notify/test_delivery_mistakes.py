@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -71,35 +70,6 @@ async def test_one_that_stays_goes_to_the_fallback_and_is_no_storm(
     await delivery.stop()
     await task
     assert [name for name, _ in provider.began] == ["mail", "mail", "mail", "sms"]
-
-
-class NothingIsBroughtForward:
-    """A store that makes a mistake after a delivery."""
-
-    def __init__(self, store: GuardStore) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def bring_forward(self, *_: object, **__: object) -> None:
-        raise ValueError("a mistake of ours")
-
-
-async def test_one_after_a_delivery_is_heard_and_sends_nothing_again(
-    store: GuardStore, clock: ManualClock, wait_until_async: Until, caplog: pytest.LogCaptureFixture
-) -> None:
-    failures, count_failure = counted()
-    provider = Provider()
-    store.commit(state=None, outbox=[post()])
-    mistaken: Any = NothingIsBroughtForward(store)
-    delivery = Delivery(mistaken, CHAIN, clock, provider, rng=random.Random(1), **count_failure)  # type: ignore[arg-type]
-    task = asyncio.create_task(delivery.run())
-    await wait_until_async(lambda: failures == ["outbox"], interval=0)
-    await delivery.stop()
-    await task
-    assert "outbox: after a delivery to mail: a mistake of ours" in caplog.text
-    assert (count(store, OutboxState.SENT), provider.accepted) == (1, ["mail"])
 
 
 async def test_in_memory_it_is_repeated_later_too(
